@@ -321,7 +321,7 @@ def test_command_for_people(cli, tmp_path):
     assert code == 0
     assert out.startswith("Stop. Stopping now costs ")
     assert "stop: yes (tolerance 10)" in out
-    assert "what knowing a value, of a move with all that follows, would save:" in out
+    assert "what knowing the value of a move, with all that follows, would save:" in out
 
 
 def test_command_with_every_option_of_posterior(cli):

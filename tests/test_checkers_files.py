@@ -102,7 +102,7 @@ def test_states_without_a_finite_value_are_left_out():
         ("machine.prism?property=cost_min", r"constant ORDER, repaired has no value: add \?ORDER=VALUE&repaired=VALUE"),
         (
             MACHINE + "&SIZE=3",
-            'constant "SIZE" is not to be given: it takes property and the constants ORDER, repaired',
+            'constant "SIZE" cannot be set: it takes property and the constants ORDER, repaired',
         ),
         (MACHINE + "&WORN=x", 'constant "WORN" is "x": give a number, true or false'),
         (MACHINE + "&ORDER=3", 'parameter "ORDER" is given twice'),
@@ -220,7 +220,7 @@ def test_properties_that_storm_cannot_read_are_named_by_their_file(cli, tmp_path
     code, out, err = cli("check", f"{path}?property=a")
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "m.prism: Storm cannot read its properties in m.props: " in err
-    assert "mend them, or add ?property=R{" in err
+    assert "fix them, or add ?property=R{" in err
 
 
 def test_whoever_has_to_arrive_does_not_wait_for_nothing():

@@ -337,7 +337,7 @@ def test_version(cli):
 
 
 def test_directories_without_a_name_are_refused(cli):
-    for name, message in (("\0", "holds a NUL character"), (" ", "is empty: give one")):
+    for name, message in (("\0", "contains a NUL character"), (" ", "is empty: give one")):
         code, out, err = cli("demo", "--out", name)
         assert (code, out, err.count("\n")) == (2, "", 1)
         assert message in err

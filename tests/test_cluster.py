@@ -192,7 +192,7 @@ def test_a_scheduler_that_is_restarted_costs_only_the_runs_in_flight(tmp_path):
             again = start("sweep", plan, "--out", out, "--dask", address)
             printed, complaint = again.communicate(timeout=120)
             assert again.returncode == 0, complaint
-            assert f"{20 - len(kept)} played now, {len(kept)} there before" in printed
+            assert f"{20 - len(kept)} played now, {len(kept)} already there" in printed
     sweep(read_plan(plan), tmp_path / "whole", play_here)
     whole = numbers(tmp_path / "whole")
     assert kept.items() <= whole.items()

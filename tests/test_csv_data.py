@@ -46,7 +46,7 @@ def test_what_is_left_out_means_what_it_means_in_json():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("state,reward\ns1,1\n", 'line 1: column "action" is missing: begin with a line as state, action, reward'),
+        ("state,reward\ns1,1\n", 'line 1: column "action" is missing: begin with a line such as state, action, reward'),
         ("state,action,cost\n", 'line 1: unknown column "cost": a table of observations has state, action, reward'),
         (
             "from,to,cost\n",
@@ -59,11 +59,11 @@ def test_what_is_left_out_means_what_it_means_in_json():
         ("state,action,sd,reward\ns1,go,0,5,-3\n", r"has 5 cells, the first line 4: write 0\.5, not 0,5, or correct"),
         ("state,action,state\n", 'line 1: column "state" occurs twice: keep one of them'),
         ("state,action,reward\ns1,go\n", "line 2: has 2 cells, the first line 3: put names"),
-        ("state,action,reward\n0,0,right,1\n", 'line 2: has 4 cells, the first line 3: put names that hold a "," in'),
+        ("state,action,reward\n0,0,right,1\n", 'line 2: has 4 cells, the first line 3: put names that contain "," in'),
         ("state,action,reward\n\ns1,go,much\n", 'line 3, column reward: "much" is not a finite number: give one'),
         (
             "state;action;reward\ns1;go;-1,5\n",
-            'column reward: "-1,5" is not a finite number: give one, with a point .*, as -1.5',
+            'column reward: "-1,5" is not a finite number: give one, with a decimal point, such as -1.5',
         ),
         ("state,action,reward\ns1,go,nan\n", 'line 2, column reward: "nan" is not a finite number'),
         ("state,action,reward\ns1,go,1_0\n", 'line 2, column reward: "1_0" is not a finite number'),

@@ -229,7 +229,7 @@ def test_without_storm_a_line_says_what_to_install(cli, monkeypatch, tmp_path):
     [
         (
             "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
-            r"Storm was ended by SIGKILL while .*it said nothing",
+            r"Storm was ended by SIGKILL while .*it printed nothing",
         ),
         (
             "import os, sys; print('no way', file=sys.stderr); sys.stderr.flush(); os._exit(7)",

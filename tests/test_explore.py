@@ -126,7 +126,7 @@ def test_steps_are_taken_and_taken_back():
         ({"kind": "observe", "pair": 0, "reward": 2.0}, r'pair \("s1", "stay"\) paid 2 but -1 before'),
         ({"kind": "observe", "pair": 9}, 'pair is "9": give a whole number from 0 to 1'),
         ({"kind": "observe", "pair": True}, "give a whole number"),
-        ({"kind": "observe", "pair": 1, "reward": "much"}, "reward is a text: give a number"),
+        ({"kind": "observe", "pair": 1, "reward": "much"}, "reward is a string: give a number"),
         ({"kind": "observe", "pair": 1, "reward": 10**400}, "too large for a floating-point number"),
         ({"kind": "observe", "pair": 1, "next": 0}, "which its law in the problem makes impossible"),
         ({"kind": "observe", "pair": 1, "more": 1}, "unknown key"),
@@ -171,11 +171,11 @@ def test_options_that_have_no_slider_are_said():
     model = bm.envs.two_state()
     noisy = Session(model, noise_sd=1.0).view()
     assert noisy["epsilon"] is None
-    assert "noise takes the place of a tolerance" in noisy["noise"]
+    assert "noise replaces the tolerance" in noisy["noise"]
     flat = Session(model, reward_belief=(-5.0, 2.0)).view()
     assert (flat["prior_scale"], flat["prior"], flat["proper_only"]) == (None, "flat over rewards", True)
     own = Session(model, prior_scale=np.array([1.0, 2.0])).view()
-    assert own["prior"] == "one for each move"
+    assert own["prior"] == "one per move"
 
 
 @pytest.mark.parametrize("engine", ["auto", "chart", "mixture"])
@@ -509,7 +509,7 @@ def test_an_interrupt_ends_it_with_a_line(tmp_path):
         assert process.returncode == 130
         assert said.splitlines() == [
             "Ctrl-C ends it.",
-            "bellmanifold: interrupted: the page has gone; the same command opens another one",
+            "bellmanifold: interrupted: the page is closed; the same command opens another one",
         ]
 
 

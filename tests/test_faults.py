@@ -182,7 +182,7 @@ def test_files_that_may_not_grow_are_a_full_disk(tmp_path):
     limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (8192, 8192))
     done = subprocess.run(command, preexec_fn=limit, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (74, "")
-    remedy = "file too large: make room and give the same command again, finished runs are kept"
+    remedy = "file too large: make room and run the same command again, finished runs are kept"
     assert done.stderr.splitlines()[-1].endswith(remedy)
     assert "Traceback" not in done.stderr
     assert [path.name for path in out.iterdir()] == [PLAN_FILE]
@@ -237,11 +237,11 @@ def test_a_full_disk_keeps_what_was_finished(tmp_path):
     )
     assert (tmp_path / "code").read_text() == "74\n"
     last = (tmp_path / "complaint").read_text().splitlines()[-1]
-    assert last.endswith("no space left on device: make room and give the same command again, finished runs are kept")
+    assert last.endswith("no space left on device: make room and run the same command again, finished runs are kept")
     first = numbers(tmp_path / "first")
     assert 0 < len(first) < 4
     assert len(list((tmp_path / "first").iterdir())) == len(first) + 1, "no temporary file stays"
-    assert f"{4 - len(first)} played now, {len(first)} there before" in (tmp_path / "second.txt").read_text()
+    assert f"{4 - len(first)} played now, {len(first)} already there" in (tmp_path / "second.txt").read_text()
     expected = undisturbed(plan, tmp_path / "whole")
     assert numbers(tmp_path / "second") == expected
     assert first.items() <= expected.items()

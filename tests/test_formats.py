@@ -89,7 +89,7 @@ BAD_PROBLEMS = {
     "duplicate pair": (with_pair(action="stay"), r'pair \("s1", "stay"\): occurs twice'),
     "goal with a pair": (with_pair(state="goal"), r'pair \("goal", "go"\): its state is a goal'),
     "unknown next": (with_pair(next={"limbo": 1.0}), r'next state "limbo" is not a goal and has no pair'),
-    "reward is text": (with_pair(reward="much"), r'pairs\[1\] \("s1", "go"\): reward is a text'),
+    "reward is text": (with_pair(reward="much"), r'pairs\[1\] \("s1", "go"\): reward is a string'),
     "reward is true": (with_pair(reward=True), "reward is true or false"),
     "reward is null": (with_pair(reward=None), "reward is null"),
     "reward is huge": (with_pair(reward=10**400), "too large"),
@@ -106,7 +106,7 @@ BAD_PROBLEMS = {
     "missing initial": (without("initial"), '"initial" is missing'),
     "missing format": (without("format"), '"format" is missing'),
     "no goal": ({**TWO_STATE, "goals": []}, "goals: there are none"),
-    "goals is a text": ({**TWO_STATE, "goals": "goal"}, "goals is a text"),
+    "goals is a string": ({**TWO_STATE, "goals": "goal"}, "goals is a string"),
     "wrong format": ({**TWO_STATE, "format": "bellmanifold.ssp/9"}, '"format" is "bellmanifold.ssp/9"'),
     "data given": ({"format": "bellmanifold.data/1", "observations": []}, '"format" is "bellmanifold.data/1"'),
     "unknown initial": ({**TWO_STATE, "initial": {"s7": 1.0}}, 'initial: unknown state "s7"'),
@@ -136,14 +136,14 @@ BAD_BYTES = {
     "empty": (b"", "empty"),
     "not UTF-8": (b"\xff\xfe{", "UTF-8"),
     "not JSON": (b"{oops", "line 1 column 2"),
-    "a list": (b"[1, 2]", "holds a list"),
-    "a number": (b"3", "holds a number"),
+    "a list": (b"[1, 2]", "contains a list"),
+    "a number": (b"3", "contains a number"),
     "NaN": (json.dumps(with_pair(reward=float("nan"))).encode(), r'pairs\[1\] \("s1", "go"\): reward is nan'),
     "Infinity": (json.dumps(with_pair(next={"goal": float("inf")})).encode(), r"probability of .goal. is inf"),
-    "NaN in metadata": (json.dumps({**TWO_STATE, "metadata": {"a": [float("nan")]}}).encode(), "metadata holds NaN"),
+    "NaN in metadata": (json.dumps({**TWO_STATE, "metadata": {"a": [float("nan")]}}).encode(), "metadata contains NaN"),
     "half of a surrogate pair in metadata": (
         json.dumps({**TWO_STATE, "metadata": {"a": ["\ud800"]}}).encode(),
-        "metadata holds half of a surrogate pair",
+        "metadata contains half of a surrogate pair",
     ),
     "1e999": (json.dumps(TWO_STATE).replace("-1.0", "1e999").encode(), "too large"),
     "a key twice": (b'{"format": 1, "format": 2}', 'key "format" occurs twice'),
@@ -246,7 +246,7 @@ def test_files_above_the_limit_are_refused(tmp_path, monkeypatch):
     with pytest.raises(BadInputError, match="BELLMANIFOLD_MAX_BYTES"):
         read_problem(path)
     monkeypatch.setenv("BELLMANIFOLD_MAX_BYTES", str(path.stat().st_size + 10))
-    with pytest.raises(BadInputError, match="holds more than"):
+    with pytest.raises(BadInputError, match="contains more than"):
         read_problem(path)
     monkeypatch.setenv("BELLMANIFOLD_MAX_BYTES", "many")
     with pytest.raises(BadInputError, match="whole number"):
@@ -279,11 +279,11 @@ def test_npz_by_hand_may_name_goals_and_start(tmp_path):
         ({"reward": np.array([{}, {}], dtype=object)}, "must be a list of numbers"),
         ({"reward": np.zeros((2, 2))}, "must be a list"),
         ({"reward": np.zeros(2, dtype=complex)}, "must be a list"),
-        ({"state_names": np.array([1, 2])}, "list of texts"),
+        ({"state_names": np.array([1, 2])}, "list of strings"),
         ({"goals": np.array(["nowhere"])}, "not among state_names"),
         ({"discount": np.array([0.5, 0.5])}, "one number"),
-        ({"name": np.array([1.0])}, "one text"),
-        ({"metadata": np.array("[]")}, "holds a list"),
+        ({"name": np.array([1.0])}, "one string"),
+        ({"metadata": np.array("[]")}, "contains a list"),
     ],
 )
 def test_bad_npz(tmp_path, changes, message):
@@ -340,7 +340,7 @@ def observation(**fields):
     ("value", "message"),
     [
         (observation(reward=None), r"observations\[0\]: reward is null"),
-        (observation(reward="x"), "reward is a text"),
+        (observation(reward="x"), "reward is a string"),
         (observation(state="nowhere"), 'unknown state "nowhere"'),
         (observation(state="goal"), "is a goal"),
         (observation(action="fly"), 'no action "fly"'),
@@ -411,7 +411,7 @@ def test_an_archive_of_too_many_arrays_is_not_listed(tmp_path):
     with zipfile.ZipFile(path, "w") as archive:
         for k in range(MOST_MEMBERS + 1):
             archive.writestr(f"{k}.npy", b"")
-    with pytest.raises(BadInputError, match=f"holds more than {MOST_MEMBERS} arrays"):
+    with pytest.raises(BadInputError, match=f"contains more than {MOST_MEMBERS} arrays"):
         read_problem(path)
 
 

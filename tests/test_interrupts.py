@@ -98,7 +98,7 @@ def test_posterior_prints_nothing(cli, tmp_path, monkeypatch):
     monkeypatch.setattr("bellmanifold.posteriors.inference.posterior", compute)
     code, out, err = cli("posterior", "env:two-state", str(tmp_path / "data.json"))
     assert (code, out) == (130, "")
-    assert err == "bellmanifold: interrupted: give the same command again; nothing was printed\n"
+    assert err == "bellmanifold: interrupted: run the same command again; nothing was printed\n"
 
 
 def test_learn_keeps_the_runs_before_the_interrupt_alone(cli, tmp_path, monkeypatch):
@@ -122,7 +122,7 @@ def test_learn_keeps_the_runs_before_the_interrupt_alone(cli, tmp_path, monkeypa
 
 def test_demo_says_how_to_go_on(capfd, tmp_path):
     plan = plan_runs([make_settings({"model": SWIRL, "agent": "bayes-td", "episodes": 2, "seed": 0})])
-    with pytest.raises(StoppedError, match="give the same command again to go on; the runs are kept"):
+    with pytest.raises(StoppedError, match="run the same command again to resume"):
         demo.show(plan, tmp_path, play_here, improper=lambda model, run, pairs: swallow() or 0.0)
     assert "report" not in capfd.readouterr().out
 

@@ -377,7 +377,7 @@ def test_the_median_lies_between_two_runs(cli):
     given = ("learn", "env:deep-sea?depth=3", "--agent", "bayes-td-max", "--episodes", "60", "--runs", "2")
     first, second = json.loads(cli(*given, "--json")[1])["first_optimal_episode"]
     assert first != second, "the seed was meant to show this"
-    assert f"first optimal policy: 2 of 2 runs, in the median after {(first + second) / 2:g} episodes" in cli(*given)[1]
+    assert f"first optimal policy: 2 of 2 runs, median: after {(first + second) / 2:g} episodes" in cli(*given)[1]
 
 
 @pytest.mark.slow

@@ -389,7 +389,7 @@ def test_only_html_files_are_written_over(directory, tmp_path, cli, monkeypatch,
         ({"verdict": "maybe"}, 'claims[0]: unknown verdict "maybe"'),
         ({"measured": 3}, "claims[0].measured is a number"),
         ({"value": float("nan")}, "claims[0].measured[0].value is nan"),
-        ({"entry runs": "ten"}, "claims[0].measured[0].runs is a text"),
+        ({"entry runs": "ten"}, "claims[0].measured[0].runs is a string"),
         ({"entry runs": -1}, "claims[0].measured[0].runs is -1"),
         ({"wanted": 3}, "claims[0].measured[0].wanted is a number"),
         ({"outcome": "sure"}, 'claims[0].measured[0].outcome: unknown outcome "sure"'),
@@ -426,7 +426,7 @@ def test_directories_that_hold_no_runs_are_refused(tmp_path, directory, cli):
         ("nowhere", "no such directory"),
         ("n" * 300, "n: no such directory"),
         ("file", "file: not a directory"),
-        ("empty", "holds no runs"),
+        ("empty", "contains no runs"),
         ("broken", "damaged"),
         ("other", "damaged, or not a result of this program: remove it"),
         ("ledger", "not a ledger"),
@@ -444,7 +444,7 @@ def test_a_problem_that_is_gone_or_has_changed_is_not_drawn(directory, tmp_path)
     keep(runs, model=hostile_problem(path), agent="bayes-td", episodes=2)
     path.write_text(path.read_text().replace("-1.0", "-2.0"))
     contents = read_directory(tmp_path)
-    assert list(contents.missing.values()) == ["it was another problem when these runs were made"]
+    assert list(contents.missing.values()) == ["the problem has changed since these runs were made"]
     path.unlink()
     contents = read_directory(tmp_path)
     assert "no such file" in next(iter(contents.missing.values()))
@@ -470,7 +470,7 @@ def test_a_relative_problem_is_found_from_everywhere(tmp_path, monkeypatch):
     Path("problem.json").unlink()
     (home / "problem.json").unlink()
     said = read_directory(home / "out").missing["problem.json"]
-    assert said == "problem.json: no such file: check the path (or give `report` where the runs were played)"
+    assert said == "problem.json: no such file: check the path (or run `report` where the runs were played)"
 
 
 def test_demo_prints_a_table_and_where_the_report_is(tmp_path, capfd, monkeypatch):
@@ -546,7 +546,7 @@ def test_of_two_wrong_problems_of_one_name_the_first_is_named(tmp_path, monkeypa
     hostile_problem(tmp_path / "out" / "problem.json")
     problems = _Problems(tmp_path / "out")
     assert problems.get("problem.json", "0" * 64) is None
-    assert problems.missing["problem.json"] == "it was another problem when these runs were made"
+    assert problems.missing["problem.json"] == "the problem has changed since these runs were made"
 
 
 @pytest.mark.parametrize(

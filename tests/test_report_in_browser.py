@@ -123,7 +123,7 @@ def test_expected_and_true_loss(page, tmp_path):
     assert ", true loss of the policy played " in page.ask("document.getElementById('news').textContent")
     assert "; still exploring." in page.ask("document.getElementById('news').textContent")
     page.click("#last")
-    assert "; exploring was over before episode " in page.ask("document.getElementById('news').textContent")
+    assert "; stopped exploring before episode " in page.ask("document.getElementById('news').textContent")
     choose(page, "choose-problem", "swirl")
     assert page.ask("document.getElementById('loss-plot').closest('figure').hidden")
     choose(page, "choose-scene", "swirl")

@@ -425,5 +425,5 @@ def test_a_report_without_the_package_leaves_the_ledger_out(tmp_path):
     (tmp_path / "claims.json").write_text("{}")
     done = without_the_paper("report", str(tmp_path))
     assert done.returncode == 0
-    assert "claims.json: is left out: the package bellmanifold_paper is not installed" in done.stderr
+    assert "claims.json: left out: the package bellmanifold_paper is not installed" in done.stderr
     assert (tmp_path / "report.html").exists()

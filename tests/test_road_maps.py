@@ -152,13 +152,13 @@ def test_names_that_were_meant(cli, files, change, drives, said):
 def test_the_problem_comes_first(cli, files):
     code, _, err = cli("advise", *reversed(files()))
     assert code == 2
-    assert "drives.csv: a table of observations is no problem: give the problem first, then the data" in err
+    assert "drives.csv: a table of observations is not a problem file: give the problem first, then the data" in err
 
 
 def test_a_comma_before_the_decimals(cli, files):
     code, _, err = cli("advise", *files(), "--tolerance", "0,5")
     assert code == 2
-    assert "'--tolerance': that is no number: write decimals with a point, as 0.5" in err
+    assert "'--tolerance': that is not a number: write decimals with a point, such as 0.5" in err
 
 
 def test_beliefs_that_costs_pay(cli, files):
@@ -197,7 +197,7 @@ def test_learning_needs_costs_and_says_what_regret_is(cli, files):
     assert code == 2
     assert "or use `posterior` or `advise`, which take open problems" in err
     given = ("learn", "env:deep-sea?depth=6", "--agent", "manifold", "--episodes", "2", "--runs", "1")
-    assert "completed regret: what was lost so far" in cli(*given)[1]
+    assert "completed regret: the loss so far" in cli(*given)[1]
 
 
 def test_agents_that_rarely_arrive_are_told_what_may_help():
@@ -205,7 +205,7 @@ def test_agents_that_rarely_arrive_are_told_what_may_help():
 
     options = {"explore": "thompson", "replan": False}
     (hint,) = _hints({"options": options, "goal_reached_mean": [0.0, 0.1]})
-    assert hint == "only 5% of the episodes arrived: --explore directed --replan looks for what was not seen"
+    assert hint == "only 5% of the episodes arrived: --explore directed --replan seeks what was not seen"
     assert not _hints({"options": options, "goal_reached_mean": [0.9, 1.0]})
     assert not _hints({"options": options | {"explore": "directed"}, "goal_reached_mean": [0.0]})
     assert not _hints({"options": {}, "goal_reached_mean": [0.0]})

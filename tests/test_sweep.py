@@ -296,7 +296,7 @@ def test_a_full_disk_loses_nothing_that_was_finished(tmp_path, monkeypatch, expe
         real(handle)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    with pytest.raises(DiskError, match="no space left on device: make room and give the same command again") as caught:
+    with pytest.raises(DiskError, match="no space left on device: make room and run the same command again") as caught:
         sweep(toys(), tmp_path, play_here)
     assert caught.value.exit_code == 74
     assert len(list(tmp_path.iterdir())) == 3, "no temporary file stays"
@@ -707,7 +707,7 @@ def test_a_disk_that_is_full_before_the_first_run_exits_as_one_that_fills_up_lat
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Path, "mkdir", full)
-    with pytest.raises(DiskError, match="out: cannot be made: no space left on device: make room and give the same"):
+    with pytest.raises(DiskError, match="out: cannot be made: no space left on device: make room and run the same"):
         sweep(toys(1), tmp_path / "out", play_here)
 
 

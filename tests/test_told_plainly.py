@@ -73,7 +73,7 @@ def test_a_flat_prior_is_not_for_agents(cli):
     code, _, err = cli("learn", "env:two-state", "--agent", "manifold", "--prior-scale", "flat")
     assert code == 2
     assert err.strip().endswith(
-        '--prior-scale is "flat": give a positive number; flat is for `posterior`, where nothing is untried'
+        '--prior-scale is "flat": give a positive number; flat is for `posterior`, with information about every pair'
     )
 
 
@@ -99,7 +99,7 @@ def test_advice_lists_what_a_trial_would_tell(cli, files):
     tells = {trial["action"]: trial["tells"] for trial in told["trials"]}
     assert tells == {"ahead": False, "end": True, "left": True}
     _, out, _ = cli("advise", problem, data)
-    table = out[out.index("what knowing a value, of a move with all that follows, would save") :]
+    table = out[out.index("what knowing the value of a move, with all that follows, would save") :]
     assert "left" in table
     assert "ahead" not in table
     assert _gain({"mean": 0.5, "se": 3e6}, 1.0) == ("not known", "-")

@@ -137,7 +137,7 @@ def test_on_the_command_line(cli):
     given = ("learn", "env:two-state", "--agent", "manifold", "--until-loss", "100", "--episodes", "2", "--runs", "2")
     code, out, _ = cli(*given)
     assert code == 0
-    assert "stopped exploring: 2 of 2 runs, in the median before episode 1" in out
+    assert "stopped exploring: 2 of 2 runs, median: before episode 1" in out
     code, out, _ = cli(*given, "--json")
     assert json.loads(out)["stopped_episode"] == [1, 1]
 

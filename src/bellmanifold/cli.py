@@ -1,4 +1,4 @@
-"""The command line: arguments in, one library call, text or JSON out, and the documented exit codes."""
+"""The command line: parse arguments, make one library call, print text or JSON, return the documented exit code."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ from bellmanifold.stderr import remark
 NO_NUMBER = re.compile(
     "Input should be a valid number, unable to parse string as a number|'[^']*' is not a valid float."
 )
-"""What option parsers say, depending on Typer's version."""
+"""Messages of option parsers, depending on Typer's version."""
 FEW = 4
-"""States that a line lists."""
+"""Number of states that a line lists."""
 _UsageError: Any = typer.BadParameter.__mro__[1]
 _ClickException: Any = typer.BadParameter.__mro__[2]
 
@@ -141,7 +141,7 @@ def env_show(model: Model, every: All = False, json_out: AsJson = False) -> None
 def env_export(
     model: Model, out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write: .json, .npz or .drn.")]
 ) -> None:
-    """Write a problem to a file, to edit it or to hand it on.
+    """Write a problem to a file, to edit or share it.
 
     Example: bellmanifold env export "env:grid?rows=4&columns=4&slip=0.1" --out robot.json
     """
@@ -157,11 +157,11 @@ def env_export(
 def check(
     model: Model,
     discount: Discount = None,
-    full: Annotated[bool, typer.Option("--full", help="Compute the directions u also above 1,000 pairs.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Compute the directions u even above 1,000 pairs.")] = False,
     every: All = False,
     json_out: AsJson = False,
 ) -> None:
-    """Say whether the theory applies to a problem; exit code 1 if not.
+    """Check whether the theory applies to a problem; exit code 1 if not.
 
     Example: bellmanifold check env:swirl
     """
@@ -194,7 +194,7 @@ def solve(
     method: Annotated[
         Method | None,
         typer.Option(
-            help="Value iteration, policy iteration or linear programming; by default what suits the problem."
+            help="Value iteration, policy iteration or linear programming; by default chosen to suit the problem."
         ),
     ] = None,
     every: All = False,
@@ -226,18 +226,18 @@ def solve(
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     if any("\0" in argument for argument in (sys.argv[1:] if arguments is None else arguments)):
-        complain("an argument holds a NUL character: leave it out")
+        complain("an argument contains a NUL character: leave it out")
         return BadInputError.exit_code
     try:
         with warnings.catch_warnings(), on_command_line():
-            warnings.simplefilter("ignore")  # other libraries' remarks are not for the user of a command
+            warnings.simplefilter("ignore")  # warnings of other libraries do not concern users of a command
             result = app(arguments, standalone_mode=False)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except _ClickException as error:
         message = error.format_message().replace("Value error, ", "")
-        message = NO_NUMBER.sub("that is no number: write decimals with a point, as 0.5", message)
-        if message.startswith("Usage:"):  # called without a command: this is the help
+        message = NO_NUMBER.sub("that is not a number: write decimals with a point, such as 0.5", message)
+        if message.startswith("Usage:"):  # called without a command: the message is the help
             remark(message)
         else:
             complain(message + (" (see --help)" if isinstance(error, _UsageError) else ""))
@@ -253,7 +253,7 @@ def run(arguments: list[str] | None = None) -> int:
     except OSError as error:
         complain(f"the output cannot be written: {(error.strerror or str(error)).lower()}")
         return DiskError.exit_code
-    except SystemExit as leaving:  # Typer's answer to a closed pipe, which is no fault
+    except SystemExit as leaving:  # Typer's reaction to a closed pipe, which is not an error
         if isinstance(leaving.__context__, BrokenPipeError):
             return _unheard()
         raise
@@ -263,12 +263,12 @@ def run(arguments: list[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("BELLMANIFOLD_DEBUG"):
             traceback.print_exc()
-        complain(f"a fault of the program: {error!r}; set BELLMANIFOLD_DEBUG=1 to see where, and please report it")
+        complain(f"internal error: {error!r}; set BELLMANIFOLD_DEBUG=1 to see where, and please report it")
         return 70
 
 
 def _unheard() -> int:
-    """Nobody reads on (`bellmanifold ... | head -1`): end without a word, as other programs do."""
+    """Exit silently when the reader closes the pipe (`bellmanifold ... | head -1`), as other programs do."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
@@ -278,7 +278,7 @@ def main() -> None:
     _open_closed_streams()
     mend_words(os.environ)
     code = run()
-    if code == StoppedError.exit_code:  # compiled code may be at work still, and crash while Python takes itself apart
+    if code == StoppedError.exit_code:  # compiled code may still run, and crash while Python shuts down
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):
                 stream.flush()
@@ -287,10 +287,10 @@ def main() -> None:
 
 
 def _open_closed_streams() -> None:
-    """Send to nowhere what would go to a stream that the caller closed (`>&-`), which Python leaves as None."""
+    """Open the null device in place of streams that the caller closed (`>&-`), which Python leaves as None."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (it stays open as long as the program)
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (it stays open until the program ends)
 
 
 if __name__ == "__main__":

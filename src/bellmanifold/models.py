@@ -60,7 +60,7 @@ def load_problem(reference: str | os.PathLike[str], needs_table: bool = False) -
         return read_storm(path, query)
     if path.lower().endswith(TABLES):
         raise BadInputError(
-            f"{label(text)}: a table of observations is no problem: give the problem first, then the data"
+            f"{label(text)}: a table of observations is not a problem file: give the problem first, then the data"
         )
     if not os.path.exists(text):  # perhaps only its prefix is missing
         prefix = "env:" if text.partition("?")[0] in BUILT_IN else "gym:" if _VERSIONED.search(text) else ""

@@ -1,1 +1,1 @@
-"""Commands that have a module of their own, and what commands share."""
+"""The larger commands, one module each, and what commands share."""

@@ -1,4 +1,4 @@
-"""The command `advise`: what to do with what is known, what stopping costs, and what to try next."""
+"""The command `advise`: the best policy given the data, the expected loss of stopping, and what to try next."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from bellmanifold.decisions.advice import Advice
 
 SHOWN = 20
-"""Trials and states that the text output shows."""
+"""Number of trials and states that the text output shows."""
 
 
 @spread_options
@@ -24,7 +24,7 @@ def advise(
     data: Data,
     options: PosteriorOptions,
     tolerance: Annotated[
-        float | None, typer.Option(metavar="T", help="Say whether to stop: if the expected loss is at most T.")
+        float | None, typer.Option(metavar="T", help="Recommend stopping if the expected loss is at most T.")
     ] = None,
     picture: Annotated[
         Path | None,
@@ -33,7 +33,7 @@ def advise(
     every: All = False,
     json_out: AsJson = False,
 ) -> None:
-    """Say what to do with what is known, what stopping now costs, and what to try next.
+    """Recommend a policy given the data; report what stopping now costs and what to try next.
 
     Example: bellmanifold advise examples/robot/robot.json examples/robot/trips.json --prior-scale 5 --tolerance 0.1
     """
@@ -56,7 +56,7 @@ def _print_advice(advice: Advice, answer: dict[str, Any], every: bool) -> None:
     value, optimal = best["value"], best["optimal"]
     typer.echo(f"expected loss {loss['mean']:.4g} (se {loss['se']:.1g})")
     typer.echo(f"best policy worth {value['mean']:.4g} (se {value['se']:.1g})")
-    typer.echo(f"nothing is better with probability {optimal['probability']:.4f} (se {optimal['se']:.1g})")
+    typer.echo(f"it is optimal with probability {optimal['probability']:.4f} (se {optimal['se']:.1g})")
     if advice.tolerance is not None and not advice.trustworthy:
         typer.echo("stop: undecided (the posterior is not trustworthy)")
     elif advice.tolerance is not None:
@@ -68,7 +68,7 @@ def _print_advice(advice: Advice, answer: dict[str, Any], every: bool) -> None:
     print_first(("state", "action"), [(state, best["policy"][state]) for state in states], "states", every, SHOWN)
     trials = [trial for trial in answer["trials"] if trial["tells"]]
     if trials:
-        typer.echo("what knowing a value, of a move with all that follows, would save:")
+        typer.echo("what knowing the value of a move, with all that follows, would save:")
         trials.sort(key=lambda trial: not _matters(trial["gain"], loss["mean"]))
         matter = sum(_matters(trial["gain"], loss["mean"]) for trial in trials)
         rows = [(t["state"], t["action"], *_gain(t["gain"], loss["mean"]), str(t["tried"])) for t in trials]
@@ -77,10 +77,10 @@ def _print_advice(advice: Advice, answer: dict[str, Any], every: bool) -> None:
 
 
 def _gain(gain: dict[str, float], loss: float) -> tuple[str, str]:
-    """A gain and its standard error; a gain lies between 0 and the loss, so that a larger error says nothing."""
+    """A gain and its standard error; a gain lies between 0 and the loss, so a larger error is uninformative."""
     return ("not known", "-") if gain["se"] > max(loss, 0.0) else (f"{gain['mean']:.4g}", f"{gain['se']:.1g}")
 
 
 def _matters(gain: dict[str, float], loss: float) -> bool:
-    """Is a gain more than its standard error leaves open, or not known at all?"""
+    """Whether a gain is significant (two standard errors above 0) or unknown."""
     return gain["mean"] > 2.0 * gain["se"] or gain["se"] > max(loss, 0.0)

@@ -1,7 +1,7 @@
-"""What the shell offers when a person presses the tab key: problems, agents.
+"""Shell completion of problems, agents and files.
 
-Bash breaks words at colons, so that "env:sw" reaches us as the three words "env", ":" and "sw", and it replaces the
-last of them only. `mend_words` puts words together again, and remembers what stands before the last one.
+Bash breaks words at colons: "env:sw" arrives as the three words "env", ":" and "sw", of which Bash replaces only the
+last. `mend_words` joins the words again and remembers the prefix before the last one.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ AGENTS = (
     "ucb-q",
     "nearest",
 )
-"""Agents by name: importing those themselves would take longer than a person waits for a list."""
+"""Names of the agents: importing the registry would make completion too slow."""
 SCHEMES = ("env", "gym")
 PREFIX = "_BELLMANIFOLD_PREFIX"
-"""Environment variable: what stands before the word that Bash completes."""
+"""Environment variable that holds the prefix before the word that Bash completes."""
 MOST_FILES = 200
 
 
 def mend_words(environment: MutableMapping[str, str]) -> None:
-    """Put together what Bash broke at colons, in the variables that it passes."""
+    """Join the words that Bash broke at colons, in the environment variables that it passes."""
     if environment.get("_BELLMANIFOLD_COMPLETE") != "complete_bash":
         return
     words = environment.get("COMP_WORDS", "").split("\n")
@@ -50,25 +50,25 @@ def mend_words(environment: MutableMapping[str, str]) -> None:
 
 
 def problems(incomplete: str) -> list[str]:
-    """References of problems, and files, that begin so."""
+    """Problem references and files that begin with `incomplete`."""
     prefix = os.environ.get(PREFIX, "")
     found = [name.removeprefix(prefix) for name in _references(prefix + incomplete) if name.startswith(prefix)]
     return found if prefix else found + data_files(incomplete)
 
 
 def data_files(incomplete: str) -> list[str]:
-    """Files and directories that begin so."""
+    """Files and directories whose names begin with `incomplete`."""
     found = sorted(glob(escape(incomplete) + "*"))[:MOST_FILES]
     return [path + (os.sep if os.path.isdir(path) else "") for path in found]
 
 
 def agents(incomplete: str) -> list[str]:
-    """Agents that begin so."""
+    """Agents whose names begin with `incomplete`."""
     return [name for name in AGENTS if name.startswith(incomplete)]
 
 
 def _references(incomplete: str) -> Iterator[str]:
-    """Built-in problems, and the parameters of the one that is named."""
+    """Built-in problems, or the parameters of the one already named."""
     from bellmanifold.envs import BUILT_IN
     from bellmanifold.models import parameters
 

@@ -30,7 +30,7 @@ AGENTS: tuple[dict[str, str], ...] = (
     {"agent": "manifold"},
     {"agent": "bayes-br"},
 )
-"""The best there is, and the paper's way of exploring: from the exact posterior and from the relaxed one."""
+"""The best agent, and the paper's way of exploring with the exact posterior and with the relaxed one."""
 EPISODES, RUNS, WORKERS = 100, 3, 2
 
 
@@ -39,7 +39,7 @@ def demo(
         Path, typer.Option(metavar="DIR", parser=directory, help="Where runs and report are, or will be.")
     ] = Path("out/demo"),
 ) -> None:
-    """Learn three problems with the best agent and with the paper's way of exploring, and write the report.
+    """Let agents learn three problems, with directed exploration and with the paper's, and write the report.
 
     Example: bellmanifold demo --out out/demo
     """
@@ -57,9 +57,9 @@ def demo(
 
 
 def show(plan: Plan, out: Path, player: Player, improper: Improper | None = None) -> None:
-    """Play a plan whose cells have equally many runs of equally many episodes, print a table, write the report.
+    """Play a plan whose cells all have the same number of runs and episodes, print a table and write the report.
 
-    `improper` is the improper mass after a run; by default that of its posterior.
+    `improper` computes the improper mass after a run; the default is that of the run's posterior.
     """
     from bellmanifold.report.reading import read_directory
     from bellmanifold.sweeps.runner import require_success, sweep
@@ -83,20 +83,20 @@ def show(plan: Plan, out: Path, player: Player, improper: Improper | None = None
         "Medians of first episodes, means of the rest; improper mass: the final posterior's probability that its"
     )
     typer.echo("policy may miss the goal forever. manifold draws from the exact posterior, bayes-br at tolerance 0.01;")
-    typer.echo("directed goes the shortest way to what it has not seen, whenever its draw wants something unseen.")
+    typer.echo("directed takes the shortest way to unseen pairs whenever its draw wants something unseen.")
     publish(out, out / "report.html")
 
 
 def _measured(
     cell: Cell, measure: Callable[[RunSettings, list[int]], float], one_more: Callable[[], None]
 ) -> tuple[str, ...]:
-    """What the table says of a cell."""
+    """The measured columns of a cell's table row."""
     from bellmanifold.sweeps.store import read_arrays
 
     improper = []
     for path, settings in cell.runs:
         found, _ = read_arrays(path, ["pair"])
-        with interruptible("give the same command again to go on; the runs are kept"):
+        with interruptible("run the same command again to resume"):
             improper.append(measure(settings, found["pair"].tolist()))
         one_more()
     reached = [episode for episode in cell.first_optimal if episode is not None]
@@ -107,7 +107,7 @@ def _measured(
 
 
 def improper_mass(model: SSP, run: RunSettings, pairs: list[int]) -> float:
-    """The probability, given all that a run saw, that the optimal policy would be improper."""
+    """The posterior probability, given all of a run's data, that the optimal policy is improper."""
     from bellmanifold.data import Dataset
     from bellmanifold.graph import end_components
     from bellmanifold.posteriors.inference import posterior
@@ -117,5 +117,5 @@ def improper_mass(model: SSP, run: RunSettings, pairs: list[int]) -> float:
     data = Dataset.from_pairs(model, [model.pair_name(pair) for pair in sorted(set(pairs))])
     summary = posterior(model, data, epsilon=run.epsilon or 0.0, prior_scale=run.prior_scale or 10.0)
     mass = summary.improper_mass_model
-    assert mass is not None, "the demonstration's problem leaves nothing open"
+    assert mass is not None, "the demonstration's problems have no open laws"
     return float(mass.value)

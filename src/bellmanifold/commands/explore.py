@@ -1,4 +1,4 @@
-"""The command `explore`: the problem as a page on this machine, with pies that move."""
+"""The command `explore`: an interactive page, served on this machine, that shows the posterior as data change."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def explore(
         bool, typer.Option("--no-browser", help="Only print the address, even if there is a browser.")
     ] = False,
 ) -> None:
-    """Explore a problem by hand, on a page that this machine alone can open.
+    """Explore a problem interactively, on a page that only this machine can open.
 
-    Click at a move, say what it paid or what you believe it pays, and the pies move. The page saves the data file.
-    Ctrl-C ends it.
+    Click a move and enter its reward, or your belief about it: the pies show the new posterior. The page can save
+    the data file. Ctrl-C ends it.
 
     Example: bellmanifold explore "env:deep-sea?depth=5"
     """
@@ -60,11 +60,11 @@ def explore(
         serve(session, port, announce)
     except KeyboardInterrupt:
         lost = "; its data were changed and not saved" if session.unsaved else ""
-        raise StoppedError(f"interrupted: the page has gone{lost}; the same command opens another one") from None
+        raise StoppedError(f"interrupted: the page is closed{lost}; the same command opens another one") from None
 
 
 def has_browser() -> bool:
-    """Is there a browser with a window? One in the terminal would take it away from the program."""
+    """Whether there is a graphical browser: one in the terminal would take the terminal from this program."""
     if os.environ.get("BROWSER") or sys.platform in ("win32", "darwin"):
         return True
     if not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):

@@ -1,4 +1,4 @@
-"""The command `learn`: let an agent learn a problem several times and say how it went."""
+"""The command `learn`: let an agent learn a problem several times, and report how it did."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 SHOWN_EPISODES = (1, 2, 5, 10, 20, 50)
 FEW_ARRIVE = 0.25
-"""If fewer episodes than this share arrive, other options might help."""
+"""If a smaller share of the episodes arrives, the output suggests other options."""
 
 
 @dataclass(frozen=True)
 class LearnOptions:
-    """What the agent may be told; None, or False, is its own default."""
+    """Options of the agent; None or False means the agent's own default."""
 
     epsilon: Annotated[float | None, typer.Option(help="Tolerance, where the agent has one [default: 0.01].")] = None
     prior_scale: Annotated[
@@ -57,7 +57,7 @@ class LearnOptions:
         ),
     ] = None
     concentration: Annotated[
-        float | None, typer.Option(metavar="A", help="Of the Dirichlet prior of a law; inferred unless given.")
+        float | None, typer.Option(metavar="A", help="Of the Dirichlet prior of each law; inferred unless given.")
     ] = None
     optimism: Annotated[
         int | None, typer.Option(metavar="M", help="Play the most promising of M draws [default: 1].")
@@ -68,15 +68,15 @@ class LearnOptions:
     ] = None
     infer_noise: Annotated[bool, typer.Option("--infer-noise", help="Infer that standard deviation.")] = False
     stated_noise: Annotated[
-        bool, typer.Option("--stated-noise", help="Take each reward's from the problem, which states it (reward_sd).")
+        bool, typer.Option("--stated-noise", help="Use the noise sd that the problem states (reward_sd).")
     ] = False
     explore: Annotated[
         str | None,
-        typer.Option(metavar="HOW", help="thompson (plays the draw, the default) or directed (to what was not seen)."),
+        typer.Option(metavar="HOW", help="thompson (play the draw, the default) or directed (head for unseen pairs)."),
     ] = None
     replan: Annotated[
         bool,
-        typer.Option("--replan", help="Episodes go on when a state repeats; the agent looks again when it saw news."),
+        typer.Option("--replan", help="Continue when a state repeats; the agent replans when it sees something new."),
     ] = False
     until_loss: Annotated[
         float | None,
@@ -84,7 +84,7 @@ class LearnOptions:
     ] = None
 
     def keywords(self) -> dict[str, Any]:
-        """As agents take them; None for what was not given."""
+        """The options as agents take them; None for those not given."""
         told = {name: None if value is False else value for name, value in asdict(self).items()}
         return told | {"prior_scale": read_scale(self.prior_scale, may_be_flat=False)}
 
@@ -95,13 +95,16 @@ def learn(
     agent: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help="Who learns; an unknown name lists them.", show_default=False, autocompletion=agents
+            metavar="NAME",
+            help="Agent to train; an unknown name prints the list.",
+            show_default=False,
+            autocompletion=agents,
         ),
     ],
     options: LearnOptions,
-    episodes: Annotated[int, typer.Option(help="Episodes of a run.")] = 100,
-    runs: Annotated[int, typer.Option(help="Independent runs; run i has the seed K + i.")] = 10,
-    seed: Annotated[int, typer.Option(metavar="K", help="Fixes every result.")] = 0,
+    episodes: Annotated[int, typer.Option(help="Episodes per run.")] = 100,
+    runs: Annotated[int, typer.Option(help="Independent runs; run i has seed K + i.")] = 10,
+    seed: Annotated[int, typer.Option(metavar="K", help="Random seed; determines every result.")] = 0,
     discount: Discount = None,
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the completed regret, as .png, .pdf or .svg.")
@@ -111,7 +114,7 @@ def learn(
     ] = None,
     json_out: AsJson = False,
 ) -> None:
-    """Let an agent learn a problem several times from nothing, and report its regret.
+    """Let an agent learn a problem several times from scratch, and report its regret.
 
     Example: bellmanifold learn env:deep-sea?depth=5 --agent bayes-td-max --runs 20 --json
     """
@@ -141,7 +144,7 @@ def learn(
 
 
 def _opened(model: str, discount: float | None, out: Path | None) -> tuple[str, Any]:
-    """The reference that runs are kept under, and the problem, discounted if that is asked for."""
+    """The reference under which runs are stored, and the problem, discounted on request."""
     from bellmanifold.models import load_whole
     from bellmanifold.runs.learning import discounted
 
@@ -157,14 +160,14 @@ def _opened(model: str, discount: float | None, out: Path | None) -> tuple[str, 
 
 
 def _played(problem: Any, entry: dict[str, Any], runs: int, seed: int, out: Path | None) -> Learning:
-    """Play all runs, and keep each that is done; `entry` is that of a plan."""
+    """Play all runs and store each one when it ends; `entry` is an entry of a plan."""
     from bellmanifold.runs.learning import learn as let_learn
 
     done = 0
 
     def kept() -> str:
         there = f"{done} of {runs} runs are in {out}" if out is not None else "nothing is kept without --out"
-        return f"{there}; give the same command again to play them all"
+        return f"{there}; run the same command again to play them all"
 
     with _keeper(out, entry, range(seed, seed + runs)) as keep, interruptible(kept) as require_no_interrupt:
 
@@ -184,7 +187,7 @@ def _keeper(out: Path | None, entry: dict[str, Any], seeds: range) -> AbstractCo
     from bellmanifold.sweeps.store import keep_runs
 
     wrong = not seeds or seeds[0] < 0 or seeds[-1] > LARGEST_SEED or entry["episodes"] < 1
-    if out is None or wrong:  # `learn` itself says what is wrong
+    if out is None or wrong:  # `learn` itself reports the error
         return nullcontext(lambda run: None)
     return keep_runs(out, entry, seeds)
 
@@ -216,7 +219,7 @@ def _print_learning(answer: dict[str, Any]) -> None:
             )
         )
     print_table(rows)
-    typer.echo("completed regret: what was lost so far, an episode that ends early being finished as well as possible")
+    typer.echo("completed regret: the loss so far, as if an optimal policy had completed the episodes that end early")
     for hint in _hints(answer):
         typer.echo(hint)
     names = {"first_optimal_episode": "first optimal policy", "all_pairs_episode": "every pair seen"}
@@ -224,22 +227,22 @@ def _print_learning(answer: dict[str, Any]) -> None:
         reached = [k for k in answer[key] if k is not None]
         if reached:
             middle = f"{median(reached):g}"
-            typer.echo(f"{meaning}: {len(reached)} of {answer['runs']} runs, in the median after {middle} episodes")
+            typer.echo(f"{meaning}: {len(reached)} of {answer['runs']} runs, median: after {middle} episodes")
     stopped = [k for k in answer.get("stopped_episode", []) if k is not None]
     if "stopped_episode" in answer:
-        middle = f", in the median before episode {median(stopped):g}" if stopped else ""
+        middle = f", median: before episode {median(stopped):g}" if stopped else ""
         typer.echo(f"stopped exploring: {len(stopped)} of {answer['runs']} runs{middle}")
     if any(answer["capped_episodes"]):
         typer.echo(f"episodes given up after too many moves: {sum(answer['capped_episodes'])}")
 
 
 def _hints(answer: dict[str, Any]) -> list[str]:
-    """What might help an agent that rarely arrives, where it has such options and they are not used."""
+    """Suggestions for an agent that rarely arrives, if it has unused options that may help."""
     options, arrived = answer["options"], mean(answer["goal_reached_mean"])
     unused = options.get("explore") == "thompson" and options.get("replan") is False
     if arrived >= FEW_ARRIVE or not unused:
         return []
-    return [f"only {arrived:.0%} of the episodes arrived: --explore directed --replan looks for what was not seen"]
+    return [f"only {arrived:.0%} of the episodes arrived: --explore directed --replan seeks what was not seen"]
 
 
 def _number(value: float | None) -> str:

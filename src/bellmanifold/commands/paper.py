@@ -1,4 +1,4 @@
-"""The package that makes the paper again: the library does not import it, commands find it where it is installed."""
+"""Access to the package that reproduces the paper: the library never imports it; commands look it up when they run."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from bellmanifold.formats.files import label
 from bellmanifold.stderr import remark
 
 PACKAGE = "bellmanifold_paper"
-MISSING = f"the package {PACKAGE} is not installed: install bellmanifold again, its wheel holds both"
+MISSING = f"the package {PACKAGE} is not installed: install bellmanifold again, its wheel contains both"
 
 
 def add_reproduce(app: typer.Typer) -> None:
-    """Give the command line its command `reproduce`, or one that says what is missing."""
+    """Add the command `reproduce`, or a stand-in that says what is missing."""
     if find_spec(PACKAGE) is not None:
         app.command("reproduce")(import_module(f"{PACKAGE}.command").reproduce)
     else:
@@ -26,17 +26,17 @@ def add_reproduce(app: typer.Typer) -> None:
 
 
 def _missing() -> None:
-    """Make the paper's figures (not installed)."""
+    """Reproduce the paper's figures (not installed)."""
     raise UnsupportedError(f"reproduce: {MISSING}")
 
 
 def ledger_section(directory: Path) -> str:
-    """The ledger of `reproduce` as a part of a report; empty without one, or without the package that reads it."""
+    """The ledger of `reproduce` as a section of a report; empty without a ledger or the package that reads it."""
     path = directory / "claims.json"
     if not path.exists():
         return ""
     if find_spec(PACKAGE) is None:
-        remark(f"{label(path)}: is left out: {MISSING}")
+        remark(f"{label(path)}: left out: {MISSING}")
         return ""
     section: str = import_module(f"{PACKAGE}.ledger_section").ledger_section(path)
     return section

@@ -1,4 +1,4 @@
-"""The command `posterior`: how probable it is that each action and route is optimal, given observations."""
+"""The command `posterior`: probabilities that actions and routes are optimal, given observations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SHOWN_ROUTES = 10
 SHOWN_MASS = 5e-5
-"""Improper mass that four digits would show as 0 is not mentioned."""
+"""Improper mass below this, which four digits would show as 0, is not printed."""
 
 
 @spread_options
@@ -28,7 +28,7 @@ def posterior(
     every: All = False,
     json_out: AsJson = False,
 ) -> None:
-    """Say how probable it is that each action and route is optimal, given observations.
+    """Compute the probability that each action and route is optimal, given observations.
 
     Example: bellmanifold posterior env:two-state data.json --epsilon 0.01 --json
     """
@@ -84,7 +84,7 @@ def _print_posterior(summary: Summary, answer: dict[str, Any], every: bool) -> N
 
 
 def _first_move(summary: Summary) -> str:
-    """The most probable move at the start, in a sentence; empty where there are several starts, or no choice."""
+    """A sentence about the most probable move at the start; empty if there are several starts or no choice."""
     model, chance = summary.target.model, summary.action_probability
     starts = model.initial.nonzero()[0].tolist()
     own = range(model.pair_start[starts[0]], model.pair_start[starts[0] + 1])
@@ -97,7 +97,7 @@ def _first_move(summary: Summary) -> str:
 
 
 def _ordered(summary: Summary) -> list[int]:
-    """Pairs in the order of the problem if they are few, else those that matter most first."""
+    """Pairs in the problem's order if there are few, otherwise the most relevant first."""
     model, target = summary.target.model, summary.target
     if model.n_pairs <= SHOWN:
         return list(range(model.n_pairs))
@@ -115,7 +115,7 @@ def _row(answer: dict[str, Any], state: str, action: str) -> tuple[str, ...]:
 
 
 def _prior(answer: dict[str, Any]) -> str:
-    """The prior, and whether it leaves anything out, in words."""
+    """The prior in words, with any restriction to proper policies."""
     scale, mean = answer["prior_scale"], answer["prior_mean"]
     if scale == "flat":
         told = "flat prior over rewards"
@@ -127,5 +127,5 @@ def _prior(answer: dict[str, Any]) -> str:
 
 
 def _or_zero(value: float, rounding: float) -> float:
-    """0 where nothing but rounding is left."""
+    """The value, or 0 if it is no larger than the rounding error."""
     return value if value > rounding else 0.0

@@ -28,7 +28,7 @@ def report(
         Path | None, typer.Option(metavar="FILE.html", help="Where to write [default: DIR/report.html].")
     ] = None,
 ) -> None:
-    """Write one HTML file that shows the runs of a directory: plots, the ledger, and a player of the episodes.
+    """Write one HTML file that shows the runs of a directory: plots, the ledger and an episode player.
 
     Example: bellmanifold report out/demo
     """
@@ -36,7 +36,7 @@ def report(
 
 
 def publish(directory: Path, out: Path) -> None:
-    """Write the report and say where it is, on the last line."""
+    """Write the report and print its path on the last line."""
     from bellmanifold.report.page import write_report
     from bellmanifold.report.reading import find_runs
 

@@ -1,7 +1,7 @@
-"""Options that commands share, stated once as the fields of a record, and the files that go with them.
+"""Options that commands share, stated once as fields of a record, and loading of the files that commands name.
 
-A command that takes them is a function with a parameter `options`; `spread_options` turns it into one with a parameter
-for every field, as Typer reads it.
+A command that takes them is a function with a parameter `options`; `spread_options` turns it into a function with one
+parameter per field, which is what Typer reads.
 """
 
 from __future__ import annotations
@@ -37,13 +37,11 @@ Data = Annotated[
     ),
 ]
 PriorMean = Annotated[float | None, typer.Option(help="Mean of that prior; by default what the problem states, or 0.")]
-Discount = Annotated[
-    float | None, typer.Option(metavar="G", help="Treat the problem discounted by G in (0, 1] instead.")
-]
+Discount = Annotated[float | None, typer.Option(metavar="G", help="Discount the problem by G in (0, 1].")]
 
 
 def spread_options(command: Callable[..., None]) -> Callable[..., None]:
-    """A command as one that has every field of its `options` in their place."""
+    """Replace a command's parameter `options` by one parameter per field."""
     types, own = get_type_hints(command, include_extras=True), signature(command).parameters
     record = types["options"]
     stated, shared = get_type_hints(record, include_extras=True), fields(record)
@@ -69,7 +67,7 @@ def spread_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @dataclass(frozen=True)
 class PosteriorOptions:
-    """What `posterior` and `advise` may be told about the posterior."""
+    """Options of `posterior`, `advise` and `explore` that define the posterior."""
 
     epsilon: Annotated[
         float | None, typer.Option(help="Tolerance; 0, the default, is the exact (manifold) posterior.")
@@ -85,21 +83,21 @@ class PosteriorOptions:
     prior_mean: PriorMean = None
     reward_belief: Annotated[
         str | None,
-        typer.Option(metavar="MEAN,SD", help="A belief about the reward of every pair that has a law in the problem."),
+        typer.Option(metavar="MEAN,SD", help="Belief about the reward of every pair whose law the problem states."),
     ] = None
-    laws: Annotated[LawsName, typer.Option(help="What is known of transition laws that the problem leaves open.")] = (
-        "known"
-    )
+    laws: Annotated[
+        LawsName, typer.Option(help="What is known about transition laws that the problem leaves open.")
+    ] = "known"
     concentration: Annotated[
         float | None, typer.Option(metavar="A", help="Of the Dirichlet prior of open laws; inferred unless given.")
     ] = None
-    engine: Annotated[EngineName, typer.Option(help="How to compute it.")] = "auto"
+    engine: Annotated[EngineName, typer.Option(help="How to compute the posterior.")] = "auto"
     kernel: Annotated[KernelName, typer.Option(help="Shape of the relaxed likelihood.")] = "gaussian"
     noise_sd: Annotated[
-        float | None, typer.Option(metavar="ETA", help="Rewards carry noise of this scale; every repeat counts.")
+        float | None, typer.Option(metavar="ETA", help="Scale of the rewards' noise; every repeat counts.")
     ] = None
     infer_noise: Annotated[
-        bool, typer.Option("--infer-noise", help="Rewards carry noise of unknown scale (half-normal prior, scale 1).")
+        bool, typer.Option("--infer-noise", help="Infer the scale of the rewards' noise (half-normal prior, scale 1).")
     ] = False
     noise: Annotated[str, typer.Option(help="Law of the noise: gaussian, student-t:DF or laplace.")] = "gaussian"
     proper_only: Annotated[
@@ -108,13 +106,13 @@ class PosteriorOptions:
     discount: Discount = None
     samples: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Points to use (at least 32,768); by default until SE <= 1e-3."),
+        typer.Option(metavar="N", help="Number of points (at least 32,768); by default until SE <= 1e-3."),
     ] = None
     top: Annotated[int, typer.Option(help="How many routes to report; 0 for none.")] = 1000
-    seed: Annotated[int, typer.Option(help="Fixes every result.")] = 0
+    seed: Annotated[int, typer.Option(help="Random seed; determines every result.")] = 0
 
     def keywords(self) -> dict[str, Any]:
-        """As `bellmanifold.posterior` takes them."""
+        """The options as `bellmanifold.posterior` takes them."""
         return asdict(self) | {
             "prior_scale": read_scale(self.prior_scale, may_be_flat=True),
             "proper_only": self.proper_only or None,
@@ -131,12 +129,12 @@ def computed(
     options: PosteriorOptions,
     picture: Path | None,
 ) -> tuple[Any, dict[str, Any]]:
-    """The answer of a function of the library about the files that a command names, and the same as a dict for JSON.
+    """Apply a function of the library to the files that a command names; the result, and the same as a dict for JSON.
 
-    Progress is shown under the title; if a picture is asked for, a function of `bellmanifold.figures` draws it.
+    Progress is shown under the title; if a picture is requested, `draw` names the function of `bellmanifold.figures`.
     """
     problem, observed = _open_files(model, data, options, picture)
-    again = "give the same command again; nothing was printed"
+    again = "run the same command again; nothing was printed"
     with refusing(model), metered(title), interruptible(again):
         found = compute(problem, observed, **options.keywords())
         answer = found.to_dict()
@@ -146,7 +144,7 @@ def computed(
 
 
 def _open_files(model: str, data: Path, options: PosteriorOptions, picture: Path | None) -> tuple[SSP, Dataset]:
-    """The problem and the observations that a command names, checked before anything is computed."""
+    """Load the problem and the observations that a command names, and check them before anything is computed."""
     from bellmanifold.formats.observations import load_data
     from bellmanifold.maps import map_fault
     from bellmanifold.models import load_model
@@ -174,30 +172,30 @@ def _open_files(model: str, data: Path, options: PosteriorOptions, picture: Path
 
 
 def end_unless_trusted(trustworthy: bool, see: str) -> None:
-    """End with exit code 4 if a diagnostic says not to trust what was printed."""
+    """Exit with code 4 if a diagnostic says not to trust what was printed."""
     if not trustworthy:
         complain(f"a diagnostic says not to trust these numbers: see {see}")
         raise typer.Exit(4)
 
 
 def read_scale(given: str | None, may_be_flat: bool) -> float | str | None:
-    """A prior scale from the command line: a number, or "flat" where it may be."""
+    """Parse a prior scale from the command line: a number, or "flat" where allowed."""
     if given is None or (may_be_flat and given == "flat"):
         return given
     try:
         return float(given)
     except ValueError:
-        other = "; flat is for `posterior`, where nothing is untried" if given == "flat" else ""
+        other = "; flat is for `posterior`, with information about every pair" if given == "flat" else ""
         more = ", or flat" if may_be_flat else other
         raise BadInputError(f"--prior-scale is {quote(given)}: give a positive number{more}") from None
 
 
 def _belief(given: str | None) -> tuple[float, float] | None:
-    """A belief from the command line."""
+    """Parse the mean and standard deviation given as `--reward-belief`."""
     if given is None:
         return None
     try:
         mean, sd = (float(part) for part in given.split(","))
     except ValueError:
-        raise BadInputError(f"--reward-belief is {quote(given)}: give MEAN,SD, as -5,2") from None
+        raise BadInputError(f"--reward-belief is {quote(given)}: give MEAN,SD, such as -5,2") from None
     return mean, sd

@@ -31,7 +31,7 @@ def sweep(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs and estimate the time.")] = False,
 ) -> None:
-    """Run a plan: whatever is missing or damaged in DIR.
+    """Run a plan: play every run that is missing or damaged in DIR.
 
     Example: bellmanifold sweep plan.toml --out results --workers 2
     """
@@ -63,7 +63,7 @@ def _run(plan: Plan, out: Path, workers: int, dask: str | None) -> None:
         player = partial(play_on_cluster, address=dask)
     tally = run(plan, out, player)
     require_success(tally)
-    typer.echo(f"{tally.total} runs in {out}: {tally.played} played now, {tally.kept} there before")
+    typer.echo(f"{tally.total} runs in {out}: {tally.played} played now, {tally.kept} already there")
 
 
 def _preview(plan: Plan, out: Path, workers: int) -> None:

@@ -1,4 +1,4 @@
-"""What commands share: arguments, tables, JSON, pictures, one-line complaints."""
+"""What commands share: arguments, tables, JSON, pictures, one-line error messages."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from bellmanifold.ssp import SSP
 
 WIDEST, WIDEST_ROUTE = 60, 600
-"""Characters of a cell of a table, and of a route."""
+"""Maximal number of characters of a table cell, and of a route."""
 SHOWN = 40
-"""Rows that a table has unless all are asked for."""
+"""Maximal number of rows of a table, unless all are requested."""
 LONGEST = 2000
-"""Characters of a line that quotes files or arguments."""
+"""Maximal number of characters of a line that quotes files or arguments."""
 PICTURES = ("png", "pdf", "svg")
 Model = Annotated[
     str,
@@ -44,14 +44,14 @@ All = Annotated[bool, typer.Option("--all", help="Print every row, not only thos
 
 
 def directory(given: str | os.PathLike[str]) -> Path:
-    """The name of a directory, which `--out ""` is not."""
+    """The path of a directory; refuses an empty name (`--out ""`)."""
     if not str(given).strip():
         raise typer.BadParameter('the name of a directory is empty: give one, or "." for this one')
     return Path(given)
 
 
 def print_table(rows: Sequence[tuple[str, ...]], widest_last: int = WIDEST) -> None:
-    """Rows as aligned columns, cells cut at 60 characters, those of the last column where they are told to be."""
+    """Print rows in aligned columns, cells cut at 60 characters, those of the last column at `widest_last`."""
     last = len(rows[0]) - 1
     cut = [[cell[: WIDEST if k < last else widest_last] for k, cell in enumerate(row)] for row in rows]
     plain = [["".join(c if c.isprintable() else "?" for c in cell) for cell in row] for row in cut]
@@ -68,7 +68,7 @@ def print_first(
     most: int = SHOWN,
     widest_last: int = WIDEST,
 ) -> None:
-    """Print the first rows of a table and how many more of `what`, a plural, there are; or all of them."""
+    """Print the first rows of a table and how many more `what` (a plural noun) there are, or all rows."""
     shown = rows if every or len(rows) <= most else rows[:most]
     if shown:
         print_table([head, *shown] if head else list(shown), widest_last)
@@ -77,7 +77,7 @@ def print_first(
 
 
 def from_the_start(model: SSP, played: np.ndarray, states: Sequence[str]) -> list[str]:
-    """States of a problem in the order in which whoever plays some pairs comes to them."""
+    """States sorted by the number of moves that playing the given pairs takes to reach them from the start."""
     from bellmanifold.posteriors.reporting import on_the_way
 
     moves = dict(zip(model.states, on_the_way(model, played).tolist(), strict=True))
@@ -85,34 +85,34 @@ def from_the_start(model: SSP, played: np.ndarray, states: Sequence[str]) -> lis
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """One JSON object on stdout, without NaN or Infinity."""
+    """Print one JSON object on stdout; NaN and Infinity are errors."""
     typer.echo(json.dumps(value, allow_nan=False))
 
 
 def complain(message: str) -> None:
-    """One line on stderr, of a sensible length, without anything that would steer a terminal."""
+    """Print one line on stderr, shortened if very long, without control characters."""
     remark(f"bellmanifold: {shorten(printable(' '.join(message.split())), LONGEST)}")
 
 
 def say(message: str) -> None:
-    """One line on stdout that may hold names from files."""
+    """Print one line on stdout that may contain names from files."""
     typer.echo(shorten(printable(message), LONGEST))
 
 
 def refusing(model: str) -> AbstractContextManager[None]:
-    """Name the problem, as the command was given it, where no method can treat it."""
+    """Prefix errors about unsupported problems with the problem's name as given on the command line."""
     return located(label(model), UnsupportedError)
 
 
 def require_workers(workers: int | None) -> None:
-    """Refuse a number of processes that makes no sense; None is not given."""
+    """Refuse an invalid number of processes; None means not given."""
     if workers is not None and workers < 1:
         raise BadInputError(f"--workers is {workers}: give a whole number, 1 or more")
     WORKERS.require(workers or 1, "--workers")
 
 
 def check_picture(path: Path) -> str:
-    """The kind of picture a file name asks for."""
+    """The picture format that a file name's suffix requests."""
     kind = path.suffix.removeprefix(".").lower()
     if kind not in PICTURES:
         raise BadInputError(f"{label(path)}: a picture ends in .png, .pdf or .svg")
@@ -120,7 +120,7 @@ def check_picture(path: Path) -> str:
 
 
 def save_picture(path: Path, draw: str, *shown: Any) -> None:
-    """Write what a function of `bellmanifold.figures` draws, all of it or nothing."""
+    """Atomically write the picture drawn by a function of `bellmanifold.figures`."""
     kind = check_picture(path)
     import matplotlib as mpl
 
@@ -130,5 +130,5 @@ def save_picture(path: Path, draw: str, *shown: Any) -> None:
 
     figure = figure_of(getattr(figures, draw)(*shown))
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing")  # a box stands for what no font here can draw
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # characters without a glyph are drawn as boxes
         write_atomically(path, lambda file: figure.savefig(file, format=kind, dpi=150))

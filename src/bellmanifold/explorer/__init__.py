@@ -1,6 +1,6 @@
-"""Exploring a problem by hand: a picture with a pie per state, and the pies move with every observation.
+"""Interactive exploration of a problem: a picture with a pie per state, updated with every observation.
 
-`session` holds the data and answers messages with views, plain dictionaries; `board` is the drawing, which does not
-change. `explore.js` draws both and sends messages. Two small transports bring it to people: `notebook` as a widget in a
-notebook, `server` as a page on this machine.
+`session` holds the data and answers messages with views, plain dictionaries; `board` makes the drawing, which does not
+change. `explore.js` draws both and sends messages. There are two transports: `notebook`, a widget in a notebook, and
+`server`, a page on this machine.
 """

@@ -1,6 +1,6 @@
-"""What is known of every move, in words: how often it was played, what it paid, and what is believed of it.
+"""What is known about every move, in words: how often it was played, what it paid, and beliefs about it.
 
-A belief is a reward with a standard deviation that leads nowhere (`bellmanifold.data`); whatever else there is was
+A belief is a reward with a standard deviation and no next state (`bellmanifold.data`); all other observations were
 played.
 """
 
@@ -28,7 +28,7 @@ def accounts(data: Dataset) -> list[str]:
 
 
 def _account(data: Dataset, played: np.ndarray, believed: np.ndarray) -> str:
-    """Of the observations of one pair: those that were played, and beliefs."""
+    """A sentence about one pair, given its observations: those played, and beliefs."""
     if not len(played) and not len(believed):
         return "nothing known"
     beliefs = [f"believed to pay {amount(data.reward[t])} ± {amount(data.sd[t])}" for t in believed[-1:]]
@@ -37,7 +37,7 @@ def _account(data: Dataset, played: np.ndarray, believed: np.ndarray) -> str:
 
 
 def _trials(reward: Float[np.ndarray, "trials"], sd: Float[np.ndarray, "trials"]) -> str:
-    """What trials of one pair paid."""
+    """A summary of what trials of one pair paid."""
     if not len(reward):
         return "not played"
     often = f"played {TIMES.get(len(reward), f'{len(reward)} times')}"
@@ -51,5 +51,5 @@ def _trials(reward: Float[np.ndarray, "trials"], sd: Float[np.ndarray, "trials"]
 
 
 def amount(value: float) -> str:
-    """A number of three digits, with a proper minus."""
+    """A number rounded to three digits, with a typographic minus sign."""
     return f"{value + 0.0:.3g}".replace("-", "−")

@@ -1,7 +1,7 @@
-"""What an exploration draws and never changes: places, arrows, names and colours, as numbers and text for JSON.
+"""The fixed part of an exploration's drawing: positions, arrows, names and colours, as numbers and text for JSON.
 
-Places come from the library's pictures. Theirs may be in any unit (a map's metres or degrees), so they are scaled:
-nearly all states are at least 1 apart, as on a grid.
+Positions are those of the library's pictures, scaled so that nearly all states are at least 1 apart, as on a grid: a
+map may be in any unit (metres or degrees).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from bellmanifold.report.text import outline, rounded, shown
 from bellmanifold.ssp import SSP
 
 MOST_STATES, MOST_ARROWS = 200, 4000
-"""The largest problem a person can explore by hand."""
+"""Limits on the problems that can be explored."""
 CLOSE = 0.1
-"""The share of states whose nearest neighbour may be closer than 1."""
+"""Share of states whose nearest neighbour may be closer than 1."""
 
 
 def make_board(model: SSP) -> dict[str, Any]:
-    """The drawing of a problem, for JSON; y points down, as on screens. Refuses one too large to be clicked at."""
+    """The drawing of a problem, for JSON; y points down, as on screens. Refuses problems that are too large."""
     arrows = len(model.next_state)
     if model.n_states > MOST_STATES or arrows > MOST_ARROWS:
         raise BadInputError(
@@ -51,7 +51,7 @@ def make_board(model: SSP) -> dict[str, Any]:
 
 
 def _spread(place: Float[np.ndarray, "states 2"], *others: Float[np.ndarray, "_ 2"]) -> list[Float[np.ndarray, "_ 2"]]:
-    """Places and others on the same paper, scaled until nearly all places are at least 1 apart, and turned over."""
+    """Scale positions and other points alike so that nearly all positions are at least 1 apart, and flip the y axis."""
     apart = np.hypot(*(place[:, None] - place[None]).transpose(2, 0, 1))
     apart[apart == 0.0] = np.inf
     nearest = apart.min(axis=1)

@@ -1,10 +1,10 @@
-// The picture of an exploration, its controls, and the two ways in which it talks to Python: `render` for a widget in a
-// notebook (anywidget), `openPage` for the local page. Names come from files: they are set as text, never as markup.
-// The text of report/shapes.js stands before this one.
+// The picture of an exploration, its controls, and its two connections to Python: `render` for a widget in a notebook
+// (anywidget), `openPage` for the local page. Names come from files: they are set as text, never as markup.
+// The text of report/shapes.js precedes this one.
 
 const NAMED = 60, LEGEND = 8, SMALLEST = 0.36, LARGEST = 1.15, BROAD = 1.7;
-const LABEL = { usual: 13, readable: 12.5, largest: 24 };  // sizes of names: in the drawing, at least so many pixels, at most
-const IDLE = 700, MOVES_SHOWN = 7;  // milliseconds before advice is asked for; moves of a route in words
+const LABEL = { usual: 13, readable: 12.5, largest: 24 };  // sizes of names: in the drawing, minimum in pixels, maximum
+const IDLE = 700, MOVES_SHOWN = 7;  // milliseconds before advice is requested; moves of a route that are listed
 const SCALES = { low: -1, decades: 4 }, TOLERANCES = { low: -4, decades: 5 }, STEPS = 100;
 
 // ---- small things ----------------------------------------------------------------------------------------------
@@ -27,7 +27,7 @@ function amount(value) {
   return String(Number(value.toPrecision(3))).replace("-", "−");
 }
 
-/** A mean and its standard deviation, both with the digits that the latter makes sense of; none where only rounding is left. */
+/** A mean and its standard deviation, both with the digits that the latter justifies; the mean alone if the sd is mere rounding. */
 function plusMinus(mean, sd) {
   if (mean === null || sd === null || sd <= 1e-6 * Math.abs(mean)) return amount(mean);
   const digits = 1 - Math.floor(Math.log10(sd));
@@ -35,7 +35,7 @@ function plusMinus(mean, sd) {
   return `${same(mean)} ± ${same(sd)}`;
 }
 
-/** A probability, with its standard error where that shows. */
+/** A probability, with its standard error if that is visible. */
 function chance(value, error) {
   if (value === null) return "unknown";
   const digits = error >= 0.005 ? 2 : 3;
@@ -50,7 +50,7 @@ const atTolerance = (step) => step === 0 ? 0 : Number((10 ** (TOLERANCES.low + (
 const stepOfTolerance = (value) => value === 0 ? 0 : Math.max(1, clamp(1 + ((STEPS - 1) * (Math.log10(value) - TOLERANCES.low)) / TOLERANCES.decades));
 
 // ---- shapes ----------------------------------------------------------------------------------------------------
-/** A short line into the open, for a move of which nobody knows where it leads. */
+/** A stub for a move with an unknown law. */
 function stubShape(from, order, count) {
   const turn = Math.PI * (0.25 + (2 * order) / Math.max(3, count));
   const at = (length) => [from[0] + length * Math.cos(turn), from[1] + length * Math.sin(turn)];
@@ -60,8 +60,8 @@ function stubShape(from, order, count) {
 // ---- the whole -------------------------------------------------------------------------------------------------
 /**
  * Fill `root` with an exploration.
- * board: what never changes; view: the first one; post(message): a promise of the view that answers it; stop: how to
- * interrupt what is being computed, null where the notebook has its own way.
+ * board: the fixed part; first: the initial view; post(message): a promise of the view that answers it; stop: a function
+ * that interrupts the current computation, null in a notebook, which has its own way.
  * Returns a function that shows a view.
  */
 function mount(root, board, first, post, stop) {
@@ -75,7 +75,7 @@ function mount(root, board, first, post, stop) {
   const actionOf = (pair) => board.actions[board.pair_action[pair]];
   let view = first, chosenState = board.initial[0] ?? 0, chosenPair = null, waiting = [], busy = false, slow = null, advising = false, idle = null;
 
-  // -- messages: one at a time; of several changes of options that wait, the latest counts
+  // -- messages: one at a time; waiting changes of options are merged, the latest values count
   async function ask(asked) {
     clearTimeout(idle);
     const before = waiting.find((other) => other.kind === "options");
@@ -101,12 +101,12 @@ function mount(root, board, first, post, stop) {
     clearTimeout(slow);
     slow = null;
     root.classList.remove("busy");
-    if (view.cold > 0) setTimeout(() => ask({ kind: "warm" }), 50);  // compile what will be needed, while nobody waits
+    if (view.cold > 0) setTimeout(() => ask({ kind: "warm" }), 50);  // compile ahead of time, while idle
     else soonAdvised();
   }
 
-  // -- advice takes longer than pies, which never wait for it: it is asked for beside the other messages. On the page, where it is
-  // computed beside them, too, it comes by itself once nobody does anything, unless the problem is large
+  // -- advice takes longer than pies, which never wait for it: it is requested in parallel to other messages. On the page, where it is
+  // also computed in parallel, it is requested automatically after a pause, unless the problem is large
   function soonAdvised() {
     clearTimeout(idle);
     if (stop && board.quick && view.advice === null && !advising) idle = setTimeout(askAdvice, IDLE);
@@ -119,7 +119,7 @@ function mount(root, board, first, post, stop) {
       const answer = await post({ kind: "advise" });
       if (answer.step === view.step) view = { ...view, advice: answer.advice };
     } catch {
-      // the next message will say that nobody answers
+      // the next message will report that there is no answer
     }
     advising = false;
     drawAdvice();
@@ -134,12 +134,12 @@ function mount(root, board, first, post, stop) {
 
   // -- the parts
   const alerts = element("div", { className: "alerts" });
-  const svg = shape("svg", { role: "img", "aria-label": `The problem ${board.name}: a pie per state. The lists beside it say the same.` });
+  const svg = shape("svg", { role: "img", "aria-label": `The problem ${board.name}: a pie per state. The lists beside it have the same content.` });
   const legend = element("figcaption", { className: "legend" });
   const states = element("select", { onchange: () => choose(Number(states.value), null) });
   states.append(...board.states.map((name, state) => element("option", { value: String(state), textContent: name })));
   const moves = element("div", { className: "moves", role: "group", ariaLabel: "moves of this state" });
-  const hint = element("p", { className: "hint", textContent: "Click at a move in the picture or in this list, and say what it paid or what you believe it pays: the pies follow." });
+  const hint = element("p", { className: "hint", textContent: "Click a move in the picture or in this list, and enter its reward or your belief about it: the pies will change." });
   const form = element("form", { onsubmit: submit, noValidate: true });
   const number = (label, more) => element("input", { type: "number", step: "any", ariaLabel: label, className: "number", ...more });
   const reward = number("what it paid"), mean = number("mean of the belief"), sd = number("standard deviation of the belief", { min: "0" });
@@ -158,8 +158,8 @@ function mount(root, board, first, post, stop) {
   const tolerance = slider("epsilon", () => ({ epsilon: atTolerance(Number(tolerance.input.value)) }), (step) => step === 0 ? "0 (exact)" : amount(atTolerance(step)));
   const proper = element("input", { type: "checkbox", onchange: () => ask({ kind: "options", proper_only: proper.checked }) });
   const laws = element("select", { onchange: () => ask({ kind: "options", laws: laws.value }) },
-    element("option", { value: "dirichlet", textContent: "learnt from where moves led" }),
-    element("option", { value: "deterministic", textContent: "always where they led once" }));
+    element("option", { value: "dirichlet", textContent: "learnt from observed landings" }),
+    element("option", { value: "deterministic", textContent: "deterministic: always as observed" }));
   const halt = element("button", { type: "button", textContent: "stop", className: "halt", onclick: () => { waiting = []; stop(); } });
   const status = element("p", { className: "status" });
   const advise = element("button", { type: "button", textContent: "ask", title: "what to try next, and what stopping now costs", onclick: askAdvice });
@@ -183,7 +183,7 @@ function mount(root, board, first, post, stop) {
     element("h2", {}, isolated(board.name)),
     alerts,
     element("div", { className: "stage" },
-      element("figure", {}, element("div", { className: "paper", tabIndex: 0, role: "region", ariaLabel: "picture, scrolls" }, svg), legend),
+      element("figure", {}, element("div", { className: "paper", tabIndex: 0, role: "region", ariaLabel: "picture (scrollable)" }, svg), legend),
       element("div", { className: "side" },
         element("section", {}, element("label", { className: "which" }, element("span", { textContent: "state" }), states), moves, hint, form),
         element("section", {}, scale.whole, tolerance.whole,
@@ -201,7 +201,7 @@ function mount(root, board, first, post, stop) {
   svg.setAttribute("viewBox", [...low, ...size].map(rounded).join(" "));
   svg.style.minWidth = `${Math.round(size[0] * SMALLEST)}px`;
   svg.style.maxWidth = `${Math.round(size[0] * LARGEST)}px`;
-  const fit = () => {  // names stay readable however small the picture is shown
+  const fit = () => {  // keep names readable however small the picture is
     const scale = svg.getBoundingClientRect().width / size[0];
     if (scale > 0) svg.style.setProperty("--label", `${rounded(Math.min(LABEL.largest, Math.max(LABEL.usual, LABEL.readable / scale)))}px`);
   };
@@ -244,7 +244,7 @@ function mount(root, board, first, post, stop) {
       const kind = ["arrow", view.tried[pair] ? "" : "untried", pair === chosenPair ? "chosen" : ""].filter(Boolean).join(" ");
       const group = drawArrow(arrow, board.pair_colour[pair], rounded(0.4 + 0.6 * probability), { class: kind, "data-pair": pair }, arrows);
       if (!head) shape("text", { x: label[0], y: label[1] + 4, "text-anchor": "middle" }, group).textContent = "?";
-      const end = target === null ? "nobody knows where it leads" : `leads to ${nameOf(target)}` + (probability < 1 ? ` with probability ${amount(probability)}` : "");
+      const end = target === null ? "destination unknown" : `leads to ${nameOf(target)}` + (probability < 1 ? ` with probability ${amount(probability)}` : "");
       shape("title", {}, group).textContent = `${board.states[state]}: ${actionOf(pair)}, ${end}; best with probability ${chance(view.probability[pair], view.se[pair])}`;
       group.addEventListener("click", () => choose(state, pair));
       if (state === chosenState && !labelled.has(pair)) {
@@ -273,7 +273,7 @@ function mount(root, board, first, post, stop) {
     legend.replaceChildren(...legendEntries(entries));
   }
 
-  // -- what next: the most probable routes come with the pies, advice when it was asked for
+  // -- what next: the most probable routes come with the pies, advice on request
   function drawAdvice() {
     const told = view.advice, parts = [];
     advise.disabled = told !== null || advising;
@@ -281,7 +281,7 @@ function mount(root, board, first, post, stop) {
     else if (told.refused) parts.push(element("p", { className: "hint told", textContent: `no advice: ${told.refused}` }));
     else {
       parts.push(element("p", { className: "told", textContent: told.sentences.join(" ") }));
-      if (told.trials.length > 0) parts.push(element("p", { className: "heading", textContent: "what knowing a move would save" }), element("ol", {}, ...told.trials.map(({ pair, gain, se }) => element("li", {},
+      if (told.trials.length > 0) parts.push(element("p", { className: "heading", textContent: "what knowing a move's value would save" }), element("ol", {}, ...told.trials.map(({ pair, gain, se }) => element("li", {},
         element("button", { type: "button", className: "trial", onclick: () => choose(board.pair_state[pair], pair) }, isolated(board.states[board.pair_state[pair]]), ": ", isolated(actionOf(pair))),
         element("span", { className: "much", textContent: plusMinus(gain, se) })))));
     }
@@ -369,7 +369,7 @@ function mount(root, board, first, post, stop) {
       for (const input of [reward, mean, sd]) input.value = "";
       next.value = "";
       reward.placeholder = board.reward[pair] === null ? "" : String(Number(board.reward[pair].toPrecision(6)));
-      reward.title = board.reward[pair] === null ? "the problem does not say" : "left empty: as the problem says";
+      reward.title = board.reward[pair] === null ? "the problem does not state it" : "if empty: the problem's reward";
       led.hidden = !board.open_law[pair];
     }
     drawArrows();
@@ -391,7 +391,7 @@ function mount(root, board, first, post, stop) {
   }
 
   show(first);
-  root.dataset.followed = "0";  // messages that were answered and shown
+  root.dataset.followed = "0";  // number of messages answered and shown
   ask({ kind: "warm" });
   return show;
 }
@@ -420,7 +420,7 @@ function render({ model, el }) {
 
 export default { render };
 
-// ---- on a page of its own --------------------------------------------------------------------------------------
+// ---- on the local page --------------------------------------------------------------------------------------
 function openPage(root) {
   const { board, view } = JSON.parse(document.getElementById("bellmanifold-data").textContent);
   mount(root, board, view, async (message) => {

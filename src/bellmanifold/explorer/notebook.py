@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def explore(model: SSP, data: Dataset | None = None, **options: Any) -> Exploration:
-    """Explore a problem by hand, in a notebook: the problem with a pie per state, which moves with every observation.
+    """Explore a problem interactively in a notebook: a pie per state, updated with every observation.
 
-    Click at a move, say what it paid or what you believe it pays, and see how probable it is now that each action is
-    optimal. What was added is in `.data` of the returned object, the posterior in `.summary`, and `.save(path)` writes
-    the data file. `bellmanifold explore MODEL` shows the same without a notebook.
+    Click a move and enter its reward, or your belief about it, to see the new probability that each action is optimal.
+    The returned object has the data in `.data` and the posterior in `.summary`; `.save(path)` writes the data file.
+    `bellmanifold explore MODEL` shows the same without a notebook.
 
     Args:
         model: the problem, of at most 200 states.
@@ -27,7 +27,7 @@ def explore(model: SSP, data: Dataset | None = None, **options: Any) -> Explorat
 
     Raises:
         BadInputError: without anywidget, for a problem that is too large, or for wrong arguments.
-        UnsupportedError: where `posterior` refuses the data that are there to begin with.
+        UnsupportedError: if `posterior` refuses the initial data.
     """
     try:
         from bellmanifold.explorer.widget import Exploration

@@ -1,14 +1,13 @@
-"""The page on this machine: a server for one person, who has its address.
+"""The local page: a server for a single user, who knows its address.
 
-It listens on the loopback alone. Its address holds a random token; a request without it is refused, and so is one whose
-Host is not the server's own (a name that somebody's DNS points here) or whose Origin is another page's. No header lets
-another origin read an answer. The page is one HTML document that carries everything it needs. Its policy, sent as a
-header, allows the one program and the one style that it carries, by their digests, and requests to the server it came
-from; nothing else, from nowhere else, and no other page may frame it.
+It listens on the loopback interface only. Its address contains a random token. Requests are refused if they lack the
+token, if their Host is not the server's own (DNS rebinding) or if their Origin is another page. No header lets another
+origin read an answer. The page is one self-contained HTML document. Its content security policy, sent as a header,
+allows only its own script and style, by their digests, and requests to this server; no other page may frame it.
 
-The main thread computes, so that an interrupt reaches it: Ctrl-C ends the program, the page's "stop" what it is
-computing. The threads of the server only read requests and wait; but advice, which takes longer than pies and changes
-nothing, is computed by the thread that was asked for it, so that pies never wait for it.
+The main thread computes, so that interrupts reach it: Ctrl-C ends the program, the page's "stop" ends the current
+computation. The server's threads only read requests and wait. The exception is advice, which takes longer than pies and
+changes nothing: the thread that receives the request computes it, so that pies never wait for it.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ from bellmanifold.report.text import asset, digest, embedded, filled, program
 
 LOOPBACK = "127.0.0.1"
 MOST_BYTES = 2**16
-"""Of a message."""
+"""Maximal size of a message."""
 WAKING = 0.5
-"""Seconds after which a thread that waits looks whether it was interrupted; some systems do not wake it."""
+"""Seconds after which a waiting thread checks for interrupts; some systems do not wake it."""
 FAREWELL = 10.0
-"""Seconds that the end waits for advice that is being computed."""
+"""Seconds that shutdown waits for advice being computed."""
 PATIENCE = 30.0
-"""Seconds a connection may take to say what it wants."""
+"""Timeout of a connection, in seconds."""
 HEADERS = {
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -51,7 +50,7 @@ HEADERS = {
 
 
 def make_local_page(board: dict[str, Any], view: dict[str, Any]) -> str:
-    """The document, with the view it begins with."""
+    """The HTML document, with its initial view."""
     parts = {
         "title": escape(board["name"]),
         "style": asset("explorer", "explore.css"),
@@ -62,7 +61,7 @@ def make_local_page(board: dict[str, Any], view: dict[str, Any]) -> str:
 
 
 def policy() -> str:
-    """What the page may load."""
+    """The page's content security policy."""
     return "; ".join(
         [
             "default-src 'none'",
@@ -78,10 +77,10 @@ def policy() -> str:
 
 
 class LocalServer(ThreadingHTTPServer):
-    """Hands the page out and messages in. Port 0 is a free one; one that cannot be used is refused."""
+    """Serves the page and passes on its messages. Port 0 means any free port; an unusable port is refused."""
 
     daemon_threads = True
-    allow_reuse_address = os.name == "posix"  # elsewhere it would let others listen, too
+    allow_reuse_address = os.name == "posix"  # on other systems it would let other programs listen, too
 
     def __init__(self, port: int, session: Session) -> None:
         self.token, self.board, self.policy = secrets.token_urlsafe(24), session.board, policy()
@@ -98,22 +97,22 @@ class LocalServer(ThreadingHTTPServer):
             ) from None
 
     def server_bind(self) -> None:
-        """As usual, without asking a name server what this machine is called."""
+        """Bind without looking up the host name of this machine."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = LOOPBACK, self.server_address[1]
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """What requests may call this server."""
+        """The values of the Host header that are accepted."""
         return tuple(f"{name}:{self.server_port}" for name in (LOOPBACK, "localhost"))
 
     @property
     def address(self) -> str:
-        """Of the page, with the token."""
+        """Address of the page, with the token."""
         return f"http://{self.hosts[0]}/{self.token}/"
 
     def ask(self, message: Any) -> dict[str, Any]:
-        """Have a message answered by the main thread, and wait for it; one that asks for advice is answered here."""
+        """Let the main thread answer a message, and wait for it; a request for advice is answered in this thread."""
         if isinstance(message, dict) and message.get("kind") == "advise":
             with self.advising:
                 return self.session.answer(message)
@@ -122,14 +121,14 @@ class LocalServer(ThreadingHTTPServer):
         return answer.get()
 
     def stop(self) -> None:
-        """Interrupt the main thread, if it is computing."""
+        """Interrupt the main thread if it is computing."""
         with self.turn:
             if self.computing:
                 self.stopping = True
                 interrupt_main()
 
     def run_errands(self) -> None:
-        """Answer messages; ends by an interrupt that the page did not ask for."""
+        """Answer messages until an interrupt that the page did not request."""
         while True:
             try:
                 message, answer = self.errands.get(timeout=WAKING)
@@ -141,7 +140,7 @@ class LocalServer(ThreadingHTTPServer):
         self.computing, self.stopping = True, False
         try:
             view = self.session.answer(message)
-            with self.turn:  # a stop that comes now finds nothing to interrupt, and one that came before is felt here
+            with self.turn:  # a later stop finds nothing to interrupt; an earlier one takes effect here
                 self.computing = False
         except (StoppedError, KeyboardInterrupt):
             self.computing = False
@@ -151,7 +150,7 @@ class LocalServer(ThreadingHTTPServer):
         return view
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A connection that broke off is no news."""
+        """Ignore broken connections."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -174,7 +173,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not self._is_for("answer"):
             return
         if self.headers.get_content_type() != "application/json":
-            self._send(415, "messages are JSON")
+            self._send(415, "messages must be JSON")
             return
         length = self.headers.get("Content-Length", "")
         if not length.isascii() or not length.isdigit() or len(length) > 9 or int(length) > MOST_BYTES:
@@ -188,7 +187,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(200, json.dumps(self.server.ask(message), allow_nan=False), "application/json")
 
     def _admitted(self) -> bool:
-        """Refuse whoever has not got the token, calls the server by another name, or comes from another page."""
+        """Whether a request has the token, the right Host and no foreign Origin; others are refused."""
         hosts = self.server.hosts
         origins = self.headers.get_all("Origin", [])
         own_name = self.headers.get_all("Host", []) in [[host] for host in hosts]
@@ -203,7 +202,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _is_for(self, place: str) -> bool:
         if self.path == f"/{self.server.token}/{place}":
             return True
-        self._send(404, "there is nothing here")
+        self._send(404, "not found")
         return False
 
     def _send(self, code: int, content: str, kind: str = "text/plain", more: dict[str, str] | None = None) -> None:
@@ -216,11 +215,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 (the name of the class above)
-        """Requests are no news."""
+        """Do not log requests."""
 
 
 def serve(session: Session, port: int, announce: Callable[[str], None]) -> None:
-    """Serve a session until an interrupt; `announce` is told the page's address once it answers."""
+    """Serve a session until an interrupt; `announce` is called with the page's address once it is reachable."""
     with LocalServer(port, session) as server:
         Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True).start()
         try:
@@ -228,5 +227,5 @@ def serve(session: Session, port: int, announce: Callable[[str], None]) -> None:
             server.run_errands()
         finally:
             server.shutdown()
-            # compiled code must not be at work while Python takes itself apart
+            # compiled code must not run while Python shuts down
             server.advising.acquire(timeout=FAREWELL)

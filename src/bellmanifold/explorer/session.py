@@ -1,13 +1,12 @@
-"""A person changes data and options step by step, and sees the posterior that follows.
+"""Sessions: data and options that change step by step, and the posterior after each step.
 
-A session answers messages: dictionaries with a "kind" and what that takes (`KINDS`), as a page or a widget sends them.
-Every answer is a *view*, a dictionary for JSON with all that is shown. A message that cannot be followed (a
-contradiction, a number that is none) changes nothing: the view is the one before, with the library's one line as its
-"error".
+A session answers messages from a page or a widget: dictionaries with a "kind" and its fields (`KINDS`). Every answer is
+a *view*, a dictionary for JSON with everything to be shown. A message that cannot be carried out (contradictory data, a
+malformed number) changes nothing: the answer is the previous view with a one-line message as its "error".
 
-So that pies move while a person watches, a posterior is computed at few points, and its standard errors are shown.
-"sharpen" computes it as `posterior` would. "advise" says what to try next and what stopping costs; that takes longer
-than the pies, and whoever shows these asks for it afterwards.
+So that pies respond quickly, a posterior is computed with few points, and its standard errors are shown. "sharpen"
+computes it as `posterior` would. "advise" reports what to try next and what stopping costs; since that takes longer
+than the pies, clients request it afterwards.
 """
 
 from __future__ import annotations
@@ -38,15 +37,15 @@ from bellmanifold.ssp import SSP, require_problem
 
 QUICK_SAMPLES = 2**15
 NOT_SAMPLED = ("mixture", "rejection")
-"""Engines without a number of points."""
+"""Engines without the option `samples`."""
 MOST_UNDONE = 200
-"""Steps that can be taken back."""
+"""Maximal number of steps that can be undone."""
 MOST_LISTED = 200
-"""Observations that a view lists, the latest ones."""
+"""Maximal number of observations that a view lists, the latest ones."""
 MOST_WARMED = 64
-"""Up to this many pairs, programs are compiled before they are needed and advice comes unasked; more take too long."""
+"""Up to this many pairs, programs are compiled ahead of time and advice is computed unasked; beyond, both are slow."""
 MOST_ROUTES, MOST_TRIALS = 3, 3
-"""Routes and trials that a view names."""
+"""Maximal numbers of routes and trials that a view lists."""
 SLIDERS = ("prior_scale", "epsilon", "laws", "proper_only")
 """Options that a message may change."""
 KINDS = {
@@ -61,12 +60,12 @@ KINDS = {
     "save": (),
     "warm": (),
 }
-"""What a message may ask for, and what it then takes besides "id"; what is left out is null."""
+"""The kinds of messages and their fields besides "id"; an absent field counts as null."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Where a session stands: the number of this step, data, options, the posterior, and the seconds it took."""
+    """The state of a session: the number of this step, data, options, the posterior, and the seconds it took."""
 
     step: int
     data: Dataset
@@ -76,7 +75,7 @@ class Snapshot:
 
 
 class Session:
-    """Data, by default none, and options, keywords of `posterior`, which change step by step."""
+    """Data (by default none) and options (keywords of `posterior`) that change step by step."""
 
     def __init__(self, model: SSP, data: Dataset | None = None, **options: Any) -> None:
         require_problem(model)
@@ -89,7 +88,7 @@ class Session:
             if name not in list(signature(posterior).parameters)[2:]:
                 raise BadInputError(f"explore: unknown option {quote(name)}: it takes those of `posterior`")
         if model.open_law.any() and options.get("laws", "known") == "known":
-            options["laws"] = "dirichlet"  # with "known" nothing could be said of these pairs
+            options["laws"] = "dirichlet"  # with "known" these pairs would have no posterior
         self.now = self._computed(given, options)
         self._before: list[Dataset] = []
         self._advice: tuple[Snapshot, dict[str, Any]] | None = None
@@ -98,25 +97,25 @@ class Session:
 
     @property
     def data(self) -> Dataset:
-        """The observations as they are now."""
+        """The current observations."""
         return self.now.data
 
     @property
     def summary(self) -> Summary:
-        """The posterior of what is there now."""
+        """The posterior given the current observations."""
         return self.now.summary
 
     @property
     def unsaved(self) -> bool:
-        """Have the data changed since they were last saved?"""
+        """Whether the data have changed since they were last saved."""
         return self.data is not self._saved
 
     def mark_saved(self) -> None:
-        """The data as they are now have been written somewhere."""
+        """Record that the current data have been saved."""
         self._saved = self.data
 
     def answer(self, message: Any) -> dict[str, Any]:
-        """Follow a message; returns the view, with an "error" if it could not be followed.
+        """Carry out a message; returns the view, with an "error" if that failed.
 
         Raises:
             StoppedError: after an interrupt; nothing was changed.
@@ -124,7 +123,7 @@ class Session:
         >>> from bellmanifold import envs
         >>> session = Session(envs.two_state())
         >>> session.answer({"kind": "observe", "pair": 1, "reward": "much"})["error"]
-        'reward is a text: give a number'
+        'reward is a string: give a number'
         """
         try:
             return self._followed(record(message, "message", ("kind",), ("id", *_fields(message))))
@@ -133,7 +132,7 @@ class Session:
         except BellmanifoldError as error:
             return self.view(message, error=str(error))
         except Exception as error:
-            return self.view(message, error=f"a fault of the program: {error!r:.300}; nothing was changed")
+            return self.view(message, error=f"internal error: {error!r:.300}; nothing was changed")
 
     def _followed(self, message: Mapping[str, Any]) -> dict[str, Any]:
         match message["kind"]:
@@ -151,7 +150,7 @@ class Session:
                 self.now = self._computed(self.data, {**self.now.options, **_options(message)})
             case "sharpen":
                 self.now = self._computed(self.data, self.now.options, quick=False)
-            case "advise":  # perhaps beside another message, which changes what is there now
+            case "advise":  # another thread may change `self.now` meanwhile
                 now = self.now
                 self._advice = (now, _advised(now))
             case "warm":
@@ -172,7 +171,7 @@ class Session:
     def _believed(self, message: Mapping[str, Any]) -> Dataset:
         mean, sd = (number(message.get(key), f"{key} of the belief") for key in ("mean", "sd"))
         if sd <= 0:
-            raise BadInputError(f"sd of the belief is {sd:g}: give a positive number; what was seen is an observation")
+            raise BadInputError(f"sd of the belief is {sd:g}: give a positive number; add a seen reward as observed")
         return self.data.extended(np.array([self._pair(message)]), np.array([mean]), np.array([sd]))
 
     def _removed(self, message: Mapping[str, Any]) -> Dataset:
@@ -189,18 +188,18 @@ class Session:
         bounds = {"samples": QUICK_SAMPLES} if quick and given.get("engine") not in NOT_SAMPLED else {}
         with interruptible("nothing was changed"):
             summary = posterior(self.model, data, **(bounds | given))
-            _ = summary.warnings, summary.action_probability  # kept by the summary, and part of the time
+            _ = summary.warnings, summary.action_probability  # cached by the summary, and included in the time
         return Snapshot(next(self._steps), data, options, summary, time.perf_counter() - began)
 
     def _warm(self) -> None:
-        """Compile the next of the programs that will be needed, so that nobody waits for it later."""
+        """Compile the next program that will be needed, so that no one has to wait for it later."""
         if self._cold:
             pair, sd = self._cold.pop(0)
             with suppress(BadInputError, UnsupportedError):
                 self._computed(Dataset(self.model, pair, np.full(len(pair), -1.0), sd), self.now.options)
 
     def view(self, message: Any = None, error: str = "") -> dict[str, Any]:
-        """All that is shown, for JSON, in answer to a message, or why that could not be followed."""
+        """Everything to be shown, for JSON, in answer to a message, with an error if it failed."""
         data, summary = self.data, self.summary
         target, routes = summary.target, [_route(route) for route in summary.routes or ()]
         noisy, belief = summary.epsilon is None, self.now.options.get("reward_belief")
@@ -225,7 +224,7 @@ class Session:
             "prior_scale": None if self._fixed_scale() else target.prior.scale,
             "prior": self._fixed_scale(),
             "epsilon": summary.epsilon,
-            "noise": f"{target.kernel} noise takes the place of a tolerance" if noisy else "",
+            "noise": f"{target.kernel} noise replaces the tolerance" if noisy else "",
             "laws": self.now.options.get("laws", "known"),
             "proper_only": bool(target.proper_only),
             "engine": summary.engine,
@@ -239,13 +238,13 @@ class Session:
         }
 
     def _fixed_scale(self) -> str:
-        """Why one number does not say the prior's scale; empty where it does."""
+        """Why the prior's scale is not a single number; empty if it is."""
         if self.summary.target.prior.flat:
             return "flat over rewards"
-        return "one for each move" if np.ndim(self.now.options.get("prior_scale", 0.0)) else ""
+        return "one per move" if np.ndim(self.now.options.get("prior_scale", 0.0)) else ""
 
     def _landed(self) -> list[tuple[int, int, float]]:
-        """Where pairs whose law is open were seen to lead: pair, state and share of their landings."""
+        """Observed landings of pairs with open laws: pair, state and share of the pair's landings."""
         counts = self.data.landing_counts.tocoo()
         total = np.bincount(counts.row, counts.data, self.model.n_pairs)
         chosen = self.model.open_law[counts.row]
@@ -253,7 +252,7 @@ class Session:
         return [(int(pair), int(state), float(count / total[pair])) for pair, state, count in rows]
 
     def _listed(self) -> list[dict[str, Any]]:
-        """The latest observations, the last one first."""
+        """The latest observations, most recent first."""
         data = self.data
         latest = range(len(data) - 1, max(-1, len(data) - 1 - MOST_LISTED), -1)
         return [
@@ -271,8 +270,8 @@ class Session:
 def _typical(model: SSP) -> list[tuple[np.ndarray, np.ndarray]]:
     """Pairs and sds of data that need different programs: exact rewards, exact rewards and a belief, a belief alone.
 
-    If all rewards are the same, actions tie, and ties have programs of their own. One pair is left out, since what is
-    known altogether may need no program at all.
+    All rewards will be equal, so that actions tie, since ties have their own programs. One pair is left out, since a
+    fully observed problem may need no program at all.
     """
     known = np.flatnonzero(~model.open_law)
     known = known[:-1] if len(known) > 1 else known
@@ -281,7 +280,7 @@ def _typical(model: SSP) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def _advised(now: Snapshot) -> dict[str, Any]:
-    """What to do with what is known, for JSON, or why nothing can be said."""
+    """Advice given the current data, for JSON, or the reason why there is none."""
     try:
         with interruptible("nothing was changed"):
             advice = advice_of(now.summary, now.data.tries)
@@ -307,7 +306,7 @@ def _route(route: Route) -> dict[str, Any]:
 
 
 def _fields(message: Any) -> tuple[str, ...]:
-    """What a message of this kind takes."""
+    """The fields that a message of this kind takes."""
     kind = message.get("kind") if isinstance(message, dict) else None
     if not isinstance(kind, str) or kind not in KINDS:
         raise BadInputError(f"message: kind is {quote(kind)}: choose from {', '.join(KINDS)}")
@@ -315,7 +314,7 @@ def _fields(message: Any) -> tuple[str, ...]:
 
 
 def _options(message: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that a message changes, as `posterior` takes them, which refuses what is none."""
+    """The options that a message changes, as `posterior` takes them; it refuses invalid values."""
     given = {key: message[key] for key in SLIDERS if message.get(key) is not None}
     for key in ("prior_scale", "epsilon"):
         if key in given:
@@ -324,7 +323,7 @@ def _options(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _whole(value: Any, what: str, below: int) -> int:
-    """A whole number from 0 to below some number."""
+    """A whole number from 0 to `below` - 1, checked."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < below:
         raise BadInputError(f"{what} is {quote(value)}: give a whole number from 0 to {below - 1}")
     return value

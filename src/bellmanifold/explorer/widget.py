@@ -1,4 +1,4 @@
-"""The widget of a notebook: messages of the page in, views out, through anywidget."""
+"""The notebook widget: receives messages from the page and returns views, through anywidget."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bellmanifold.report.text import asset, program
 
 
 class Exploration(anywidget.AnyWidget):
-    """A problem that a person explores; see `bellmanifold.explore`."""
+    """An interactive exploration of a problem; see `bellmanifold.explore`."""
 
     _esm = program("explorer", "explore.js")
     _css = asset("explorer", "explore.css")
@@ -37,16 +37,16 @@ class Exploration(anywidget.AnyWidget):
 
     @property
     def data(self) -> Dataset:
-        """The observations as they are now."""
+        """The current observations."""
         return self._session.data
 
     @property
     def summary(self) -> Summary:
-        """The posterior of what is there now."""
+        """The posterior given the current observations."""
         return self._session.summary
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the data file: npz if the name ends so, else JSON."""
+        """Write the data file: npz or CSV for names ending in .npz or .csv, otherwise JSON."""
         write_data(self.data, path)
         self._session.mark_saved()
 

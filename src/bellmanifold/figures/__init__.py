@@ -1,4 +1,4 @@
-"""Pictures: arrays in, matplotlib Axes out."""
+"""Pictures drawn with matplotlib: functions take arrays or results and return Axes."""
 
 from bellmanifold.figures.drawing import draw
 from bellmanifold.figures.gains import draw_advice

@@ -1,8 +1,8 @@
-"""A problem as a picture: a pie per state, an arrow per pair, the goal in grey, the best route on a grey band.
+"""Pictures of problems: a pie per state, an arrow per pair, the goal in grey, the best route on a grey band.
 
-The picture of a posterior explains itself: a title, the start with a ring and its name, how probable it is that each
-move is optimal where there is room for the number, and a legend below. A pair of which nobody knows where it leads
-has a dashed stub that ends in a question mark.
+The picture of a posterior is self-explanatory: it has a title, a ring and a name at the start, the probability that
+each move is optimal where there is room for the number, and a legend below. A pair with an unknown law is drawn as a
+dashed stub that ends in a question mark.
 """
 
 from __future__ import annotations
@@ -43,27 +43,27 @@ if TYPE_CHECKING:
 GOAL_COLOUR, ROUTE_COLOUR = "#BBBBBB", "#C8C8C8"
 MAX_STATES, MAX_ARROWS = 2000, 10_000
 STUB = 0.42
-"""Length of the stub of a pair that nobody knows where it leads."""
+"""Length of the stub of a pair with an unknown law."""
 LEAST_CHANCE = 0.01
 """Smaller probabilities are not written at moves."""
 MARGIN, STUB_MARGIN, NARROWEST = 0.65, 0.9, 4.8
-"""Around the states of a drawing, in its unit, also where there are stubs; the least width of a figure, in inches."""
+"""Margin around the states, without and with stubs, in units of the drawing; minimal width of a figure, in inches."""
 LEGEND_LINE, TITLE_LINE = 0.18, 0.16
-"""Heights of a line, in inches."""
+"""Line heights of legend and title, in inches."""
 SHORT_NAME = 5
-"""Number of characters of the goal's name that fit into its circle."""
+"""Maximal number of characters of the goal's name that fit into its circle."""
 
 
 Ends: TypeAlias = tuple[tuple[float, float], tuple[float, float], float]
-"""Where an arrow begins, where it ends, and how it bends."""
+"""The two end points of an arrow, and its curvature."""
 
 
 @runtime_checkable
 class Pies(Protocol):
-    """What a posterior's summary offers to a picture.
+    """Interface of a posterior's summary to pictures.
 
-    `pies()` are a share for each pair and which pairs were seen, `best_pairs()` those of the best route, `words()` what
-    to say of them.
+    `pies()` returns a share for each pair and which pairs were observed, `best_pairs()` the pairs of the best route,
+    `words()` the title and the legend.
     """
 
     def pies(self) -> tuple[Float[np.ndarray, "pairs"], Bool[np.ndarray, "pairs"]]: ...
@@ -74,7 +74,7 @@ class Pies(Protocol):
 
 
 class Arrow(NamedTuple):
-    """A pair on paper: one of the states it may lead to, or the stub of one that leads nobody knows where."""
+    """An arrow from a pair's state to one of its successors, or the stub of a pair with an unknown law."""
 
     pair: int
     ends: Ends
@@ -82,7 +82,7 @@ class Arrow(NamedTuple):
     is_stub: bool = False
 
     def at(self, share: float) -> tuple[float, float]:
-        """A point of the arrow, so far along."""
+        """The point a given share of the way along the arrow."""
         (x, y), (to_x, to_y), bend = self.ends
         middle_x, middle_y = (x + to_x) / 2 + bend * (to_y - y), (y + to_y) / 2 - bend * (to_x - x)
         first, second, third = (1 - share) ** 2, 2 * share * (1 - share), share**2
@@ -99,8 +99,8 @@ def draw(
 
     Args:
         model: the problem, of at most 2,000 states.
-        pies: a posterior's summary, or how much of its state's pie each pair gets; by default equal shares.
-        observed: pairs drawn with a full line, the others dotted; by default all of them, or those of the summary.
+        pies: a posterior's summary, or each pair's share of its state's pie; by default states are plain circles.
+        observed: pairs drawn with solid lines, the others dotted; by default all, or those of the summary.
         axes: where to draw; by default a new figure.
     """
     require_drawable(model)
@@ -135,9 +135,9 @@ def draw_moves(
     named: Bool[np.ndarray, "pairs"],
     width: Float[np.ndarray, "pairs"] | None = None,
 ) -> list[Arrow]:
-    """Frame a problem and draw its moves, a pair each entry: dotted unless seen, the best ones on a band, some named.
+    """Frame a problem and draw its moves: dotted unless seen, the best ones on a band, some of them named.
 
-    Lines may be broader than usual by a factor, `width`. Returns the arrows.
+    Array arguments have one entry per pair; `width` scales the width of lines. Returns the arrows.
     """
     frame(axes, model)
     size, drawn = _size(axes), list(arrows(model))
@@ -160,12 +160,12 @@ def draw_moves(
 
 
 def _size(axes: Axes) -> float:
-    """How large a drawing is: smaller than 1 where arrows and names have to be smaller than usual."""
+    """The scale of a drawing: below 1 if arrows and names have to be smaller than usual."""
     return min(1.0, points_per_unit(axes) / 60.0)
 
 
 def finish(axes: Axes, model: SSP, handles: Sequence[Any], title: str, numbers: Iterable[Number]) -> None:
-    """Add goals, starts and names of states, numbers at moves, and the legend and the title around all that."""
+    """Add goals, starts, names of states, numbers at moves, the legend and the title."""
     draw_goal(axes, model, fontsize=8.0 if _size(axes) > 0.7 or not is_triangle(model) else 0.0)
     handles = [*handles, *draw_starts(axes, model)]
     write_numbers(axes, model, numbers, name_states(axes, model))
@@ -175,9 +175,9 @@ def finish(axes: Axes, model: SSP, handles: Sequence[Any], title: str, numbers: 
 def chances(
     model: SSP, drawn: Iterable[Arrow], chance: Float[np.ndarray, "pairs"], best: Bool[np.ndarray, "pairs"]
 ) -> Iterator[Number]:
-    """How probable it is that moves are optimal, where states leave a choice: those of the best route first.
+    """Probabilities that moves are optimal, for states with a choice; those of the best route have priority.
 
-    Where all moves of a state are equally probable nothing is known, and only the best route says so.
+    Where all moves of a state are equally probable nothing is known, and only the best route is numbered.
     """
     first, state = model.pair_start[:-1], model.pair_state
     told = np.maximum.reduceat(chance, first) - np.minimum.reduceat(chance, first) >= LEAST_CHANCE
@@ -190,7 +190,7 @@ def chances(
 
 
 def line_keys(model: SSP, words: Words, seen: Bool[np.ndarray, "pairs"], has_best: bool) -> list[Any]:
-    """What a legend says of lines: the best ones, those that were seen and not, those that lead nobody knows where."""
+    """Legend entries for lines: the best ones, those seen and not seen, those with unknown laws."""
     from matplotlib.lines import Line2D
 
     keys = [Line2D([], [], color=ROUTE_COLOUR, linewidth=5.0, label=words.best)] if has_best else []
@@ -198,12 +198,12 @@ def line_keys(model: SSP, words: Words, seen: Bool[np.ndarray, "pairs"], has_bes
         keys += [Line2D([], [], color="black", linewidth=1.0, label=words.seen)] if seen.any() else []
         keys.append(Line2D([], [], color="black", linewidth=1.0, linestyle=":", label=words.unseen))
     if model.open_law.any():
-        keys.append(Line2D([], [], color="black", linestyle="", marker="$?$", label="leads nobody knows where"))
+        keys.append(Line2D([], [], color="black", linestyle="", marker="$?$", label="destination unknown"))
     return keys
 
 
 def new_axes(model: SSP, handles: Sequence[Any] = (), title: str = "", beside: float = 0.0) -> Axes:
-    """A figure of its own for a problem, with room for a legend, a title and a scale of the given width in inches."""
+    """Axes of a new figure for a problem, with room for a legend, a title and a colour bar `beside` inches wide."""
     from matplotlib import pyplot
 
     low, high = _corners(model)
@@ -220,7 +220,7 @@ def new_axes(model: SSP, handles: Sequence[Any] = (), title: str = "", beside: f
 
 
 def require_drawable(model: SSP) -> None:
-    """Refuse what is no problem, or one that is too large for a picture; warn of a map that is not what is drawn."""
+    """Refuse anything but a problem small enough for a picture; warn if its map is faulty."""
     require_problem(model)
     if model.n_states > MAX_STATES:
         raise BadInputError(f"{model.n_states} states are too many for a picture: at most {MAX_STATES}, leave it out")
@@ -233,7 +233,7 @@ def require_drawable(model: SSP) -> None:
 
 
 def draw_pies(axes: Axes, model: SSP, share: Float[np.ndarray, "pairs"]) -> None:
-    """A pie for each state, in which each of its pairs has the given share."""
+    """Draw a pie for each state, in which each of its pairs has the given share."""
     from matplotlib.patches import Circle, Wedge
 
     place, colours = positions(model), pair_colours(model)
@@ -247,7 +247,7 @@ def draw_pies(axes: Axes, model: SSP, share: Float[np.ndarray, "pairs"]) -> None
 
 
 def draw_plain_states(axes: Axes, model: SSP, colours: Mapping[int, str] | None = None) -> None:
-    """A circle for each state, white unless it has a colour."""
+    """Draw a circle for each state, white unless it has a colour."""
     from matplotlib.patches import Circle
 
     for s, place in enumerate(positions(model)[:-1]):
@@ -256,7 +256,7 @@ def draw_plain_states(axes: Axes, model: SSP, colours: Mapping[int, str] | None 
 
 
 def draw_goal(axes: Axes, model: SSP, fontsize: float) -> None:
-    """The goal: one grey state, or the row of them below a triangle, with its name unless the font has no size."""
+    """Draw the goal as one grey state, or as a row of them below a triangle; named unless `fontsize` is 0."""
     from matplotlib.patches import Circle
 
     places = goal_places(model)
@@ -272,14 +272,14 @@ def draw_goal(axes: Axes, model: SSP, fontsize: float) -> None:
 
 
 def goal_places(model: SSP) -> Float[np.ndarray, "places 2"]:
-    """Where the goal is drawn."""
+    """The positions at which the goal is drawn."""
     if is_triangle(model):
         return np.unique(landings(model)[model.next_state == model.n_states], axis=0)
     return positions(model)[-1:]
 
 
 def draw_arrow(axes: Axes, arrow: Arrow, zorder: int = 2, **look: Any) -> None:
-    """An arrow, or a band that follows it; stubs are dashed and end in a question mark."""
+    """Draw an arrow, or a band along it; stubs are dashed and end in a question mark."""
     begin, end, bend = arrow.ends
     if arrow.is_stub and look["arrowstyle"] != "-":
         write(axes, "?", end, ha="center", va="center", fontsize=9, color=look["color"], fontweight="bold")
@@ -305,7 +305,7 @@ def arrows(model: SSP) -> Iterator[Arrow]:
 
 
 def _free_angles(model: SSP, state: int, count: int) -> Float[np.ndarray, "count"]:
-    """Directions that no arrow from or to a state takes, spread over the widest gap between these."""
+    """Angles spread over the widest gap between the arrows from and to a state."""
     place, source = positions(model), model.pair_state[model.next_pair]
     tips = landings(model)
     touching = np.concatenate([tips[source == state], place[source[model.next_state == state]]]) - place[state]
@@ -318,14 +318,14 @@ def _free_angles(model: SSP, state: int, count: int) -> Float[np.ndarray, "count
 
 
 def arrow_ends(model: SSP, pair: int, begin: Float[np.ndarray, "2"], end: Float[np.ndarray, "2"]) -> Ends:
-    """Where an arrow between two states begins and ends, and how it bends: each action its own way, none hides another.
+    """End points and curvature of an arrow between two states; actions differ in curvature, so that none hides another.
 
-    An action that stays where it is gets a loop beside the state, larger than that of the action before.
+    An action that stays in its state gets a loop beside it, larger than that of the previous action.
     """
     order = pair - int(model.pair_start[model.pair_state[pair]])
     step = end - begin
     length = float(np.hypot(*step))
-    bend = (0.1 if step[1] else 0.3) + 0.08 * order  # a sideways move may have one that leads back
+    bend = (0.1 if step[1] else 0.3) + 0.08 * order  # a sideways move may have a counterpart that leads back
     if is_mapped(model):
         bend = 0.12 + 0.1 * _alike_before(model, pair)
     away, into = RADIUS * step / max(length, 1e-9), -RADIUS * step / max(length, 1e-9)
@@ -336,21 +336,21 @@ def arrow_ends(model: SSP, pair: int, begin: Float[np.ndarray, "2"], end: Float[
 
 
 def _alike_before(model: SSP, pair: int) -> int:
-    """How many pairs of the same state before this one may lead to the same states."""
+    """Number of earlier pairs of the same state that share a successor with this one."""
     own = set(model.next_state[model.next_start[pair] : model.next_start[pair + 1]].tolist())
     before = range(model.pair_start[model.pair_state[pair]], pair)
     return sum(not own.isdisjoint(model.next_state[model.next_start[i] : model.next_start[i + 1]]) for i in before)
 
 
 def _corners(model: SSP, margin: float | None = None) -> tuple[Float[np.ndarray, "2"], Float[np.ndarray, "2"]]:
-    """The lower left and the upper right of a drawing, with room around the states, by default what arrows take."""
+    """The lower left and upper right corners of a drawing; the default margin leaves room for arrows."""
     room = margin if margin is not None else STUB_MARGIN if model.open_law.any() else MARGIN
     place = np.vstack([positions(model)[:-1], goal_places(model)])
     return place.min(axis=0) - room, place.max(axis=0) + room
 
 
 def frame(axes: Axes, model: SSP, margin: float | None = None) -> None:
-    """Axes that show the whole problem and nothing else."""
+    """Fit the axes to the whole problem and hide everything else."""
     low, high = _corners(model, margin)
     axes.set_xlim(low[0], high[0])
     axes.set_ylim(low[1], high[1])

@@ -1,4 +1,4 @@
-"""Advice as a picture: the best policy drawn into the problem, and untried moves coloured by what they may save."""
+"""Pictures of advice: a problem with its best policy, and moves coloured by what a trial may save."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SETTLED_COLOUR, PLAYED_COLOUR, SCALE = "#BBBBBB", "#333333", "YlOrRd"
-"""Of moves that are not worth a trial, others and those of the policy; and of gains."""
+"""Colours of moves not worth a trial, outside and inside the policy; colour map of gains."""
 LIGHTEST = 0.35
-"""The scale begins here: its first colours would be lost on white paper."""
+"""Start of the colour map: lighter colours would be invisible on white."""
 TELLING = 0.02
-"""Moves are coloured if a trial is worth this share of the best."""
+"""Moves are coloured if a trial is worth more than this share of the best."""
 NUMBERED = 0.25
 """Gains are written at moves if they are at least this share of the best."""
 SCALE_WIDTH = 1.1
-"""Of the figure, in inches."""
+"""Width of the colour bar, in inches."""
 
 
 @runtime_checkable
 class Advised(Protocol):
-    """What an advice offers to a picture: `picture()`, the three arrays of `draw_advice`, and `words()`."""
+    """Interface of an advice to pictures: `picture()`, the three arrays of `draw_advice`, and `words()`."""
 
     def picture(self) -> tuple[Bool[np.ndarray, "p"], Float[np.ndarray, "p"], Bool[np.ndarray, "p"]]: ...
 
@@ -54,18 +54,17 @@ def draw_advice(
     tried: Bool[np.ndarray, "pairs"] | None = None,
     axes: Axes | None = None,
 ) -> Axes:
-    """Draw a problem with a policy, and what it is worth to try each pair.
+    """Draw a problem with a policy, and what a trial of each pair is worth.
 
-    The policy lies on a grey band, and states that it comes to have the colour of the action it plays there, if actions
-    are few. Moves that are worth a trial have the colour of their gain, the best ones its number; others are grey, and
-    those of the policy black. Untried ones are dotted, those of which nobody knows where they lead are stubs with a
-    question mark.
+    The policy lies on a grey band; if there are few actions, each state it visits has the colour of the action it plays
+    there. Moves worth a trial have the colour of their gain, the best ones also its number; others are grey, or black
+    if the policy plays them. Untried moves are dotted; moves with unknown laws are stubs with a question mark.
 
     Args:
         model: the problem.
-        policy: an advice; or the pairs that the policy plays, and then also the next two.
+        policy: an advice; or the pairs that the policy plays, which requires the next two arguments.
         gain: what knowing the value of each pair would save.
-        tried: which pairs were; a belief is no trial.
+        tried: which pairs were tried; a belief is not a trial.
         axes: where to draw; by default a new figure.
     """
     from matplotlib import colormaps
@@ -107,7 +106,7 @@ def draw_advice(
 
 
 def _gains(drawn: Iterable[Arrow], gain: Float[np.ndarray, "pairs"]) -> Iterator[Number]:
-    """What the best trials would save; that of the very best stands out."""
+    """Numbers for what the best trials would save; the largest is bold."""
     most = float(gain.max(initial=0.0))
     for arrow in drawn:
         own = float(gain[arrow.pair])

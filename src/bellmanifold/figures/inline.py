@@ -1,4 +1,4 @@
-"""Pictures inside a notebook's HTML: small problems with their pies, what trials are worth, curves of regret."""
+"""Pictures embedded in a notebook's HTML: small problems with pies, advice, regret curves."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from bellmanifold.ssp import SSP
 
 DRAWN: dict[str, Any] = {"problem": draw, "advice": draw_advice, "regret": draw_regret}
 MOST_STATES, MOST_ARROWS = 60, 400
-"""Larger problems are drawn only when somebody asks for it."""
+"""Larger problems are drawn only on request."""
 DOTS_PER_INCH = 80
 
 
 def image(kind: str, *given: Any) -> str:
-    """A picture of a kind as an image; its figure is closed, so that a notebook does not show it once more."""
+    """A picture as an HTML image; its figure is closed, so that a notebook does not show it twice."""
     if isinstance(model := given[0], SSP) and (model.n_states > MOST_STATES or len(model.next_state) > MOST_ARROWS):
         return ""
     from matplotlib import pyplot

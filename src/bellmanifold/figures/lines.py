@@ -1,4 +1,4 @@
-"""Lines: cumulative regret over episodes, and improper mass against tolerance."""
+"""Line plots: cumulative regret over episodes, and improper mass against tolerance."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 Curve = tuple[Float[np.ndarray, "episodes"], Float[np.ndarray, "episodes"]]
 MEASURES = {"completed_regret": "cumulative completed regret", "reward": "cumulative reward"}
-"""What curves of runs show: the second where no optimum is known to compare with."""
+"""Measures of runs and their labels; the second is used if no optimum is known."""
 STYLES: Final = ("-", "--", ":", "-.")
 MARKERS = ("o", "s", "^", "D")
 
 
 @runtime_checkable
 class Learnt(Protocol):
-    """Runs of one agent: what `bm.learn` returns."""
+    """Interface of one agent's runs, as `bm.learn` returns them."""
 
     @property
     def agent(self) -> str:
         """Name of the agent."""
 
     def curve(self, measure: str) -> Curve:
-        """Mean and standard deviation over runs of a measure, added up over episodes."""
+        """Mean and standard deviation over runs of a measure, cumulated over episodes."""
 
 
 def improper_mass(
@@ -41,20 +41,20 @@ def improper_mass(
     mass: Float[np.ndarray, "discounts scales epsilons"],
     axes: Axes | None = None,
 ) -> Axes:
-    """Draw improper mass against tolerance: a colour for each prior scale, a line style for each discount.
+    """Plot improper mass against tolerance: one colour per prior scale, one line style per discount.
 
     Args:
         epsilon: tolerances, positive.
         prior_scale: at most eight prior standard deviations.
         discount: at most four discounts.
-        mass: probabilities, as `identifiability.improper_mass_sweep` finds them.
+        mass: probabilities, as `identifiability.improper_mass_sweep` computes them.
         axes: where to draw; by default a new figure.
     """
     from matplotlib import pyplot
     from matplotlib.lines import Line2D
 
     if len(prior_scale) > len(COLOURS) or len(discount) > len(STYLES):
-        raise ValueError(f"at most {len(COLOURS)} prior scales and {len(STYLES)} discounts can be told apart")
+        raise ValueError(f"at most {len(COLOURS)} prior scales and {len(STYLES)} discounts can be distinguished")
     if axes is None:
         _, axes = pyplot.subplots(figsize=(6.0, 3.6), layout="constrained")
     for d, s in np.ndindex(len(discount), len(prior_scale)):
@@ -75,17 +75,17 @@ def improper_mass(
 
 
 def draw_regret(given: Any, axes: Axes | None = None, measure: str | None = None) -> Axes:
-    """Draw regret curves, each with a band of one standard deviation over runs.
+    """Plot regret curves, each with a band of one standard deviation over runs.
 
     Args:
-        given: what `bm.learn` returned, or several of these in a list or by label; or curves by label, each the mean
-            and the standard deviation of the cumulative regret after each episode. Learnings show completed regret, or
-            rewards where one of them knows no optimum.
+        given: a result of `bm.learn`, several of them in a list or by label, or curves by label: each the mean and the
+            standard deviation of the cumulative regret after each episode. Results of `bm.learn` show completed regret,
+            or reward if the optimum is unknown for one of them.
         axes: where to draw; by default a new figure.
-        measure: the label of the vertical axis; by default what is drawn.
+        measure: label of the vertical axis; by default the measure that is drawn.
 
     Raises:
-        BadInputError: for anything else.
+        BadInputError: for any other `given`.
     """
     curves, drawn = _curves(_labelled(given))
     measure = drawn if measure is None else measure
@@ -107,7 +107,7 @@ def draw_regret(given: Any, axes: Axes | None = None, measure: str | None = None
 
 
 def _labelled(given: Any) -> Mapping[str, Any]:
-    """What to draw by its label: agents label themselves, with a number where they are the same."""
+    """What to draw, by label: the agent's name by default, numbered if repeated."""
     if isinstance(given, Learnt):
         return {given.agent: given}
     if isinstance(given, Mapping) and given:
@@ -125,7 +125,7 @@ def _labelled(given: Any) -> Mapping[str, Any]:
 
 
 def _curves(given: Mapping[str, Any]) -> tuple[dict[str, Curve], str]:
-    """Curves by label, and what they show."""
+    """Curves by label, and the name of their measure."""
     learnt = [one for one in given.values() if isinstance(one, Learnt)]
     measure = "completed_regret"
     if not all(np.isfinite(one.curve(measure)[0]).all() for one in learnt):
@@ -137,7 +137,7 @@ def _curves(given: Mapping[str, Any]) -> tuple[dict[str, Curve], str]:
 
 
 def _curve(given: Any) -> Curve:
-    """A mean and a standard deviation after each episode."""
+    """Check a curve: a mean and a standard deviation after each episode."""
     try:
         mean, sd = (np.asarray(part, dtype=np.float64) for part in given)
     except (TypeError, ValueError):

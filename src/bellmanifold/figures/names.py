@@ -1,6 +1,6 @@
-"""Words in pictures: names of states and actions, legends and titles, and numbers at moves.
+"""Text in pictures: names of states and actions, legends, titles, and numbers at moves.
 
-Of the numbers as many are written as fit: the most important first, none over another, over a name or over a state.
+As many numbers are written as fit, the most important first, without covering each other, names or states.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ if TYPE_CHECKING:
 RADIUS = 0.3
 LONGEST_NAME = 24
 NAME_WIDTH, CHARACTER = 1.2, 4.3
-"""How wide the name of a state may be, in units of the drawing, and how wide a character is, in points."""
+"""Maximal width of a state's name, in units of the drawing, and width of a character, in points."""
 NAMED_STATES = 60
-"""Up to this many states are named, unless they lie on a grid, which says it all."""
+"""Up to this many states are named, unless they lie on a grid, where positions identify them."""
 LABELLED_MOVES = 160
-"""Up to this many moves are named where they begin, if there are too many actions for a legend."""
+"""Up to this many moves are labelled with their action, if there are too many actions for a legend."""
 LONGEST_LABEL = 12
 TITLE_CHARACTER, SMALL_TITLE = 5.2, 9.0
-"""Width of a character of a title, in points, and its size."""
+"""Width of a character of a title, and its font size, in points."""
 RING = 1.2
 """Radius of the ring around an initial state, in radii of states."""
 NAMED_STARTS = 6
-"""Up to this many initial states are called so; where there are more, a legend says what their ring means."""
+"""Up to this many initial states are labelled "start"; if there are more, the legend explains their ring."""
 KEY_WIDTH = 40.0
-"""What an entry of a legend takes besides its name, in points."""
+"""Width of a legend entry without its name, in points."""
 NUMBER_SIZE, NUMBER_CHARACTER, NUMBER_LINE = 6.5, 4.4, 8.0
-"""Size of a number, width of one of its characters and height of it, in points."""
+"""Font size of a number, width of a character and height of a line, in points."""
 LEAST_UNIT = 28.0
-"""Drawings whose unit has fewer points than this have no room for numbers."""
+"""Drawings with fewer points per unit than this have no room for numbers."""
 MOST_NUMBERS = 200
 ALONG = (0.42, 0.3, 0.55, 0.68)
-"""Where on its arrow a number may stand, the best place first."""
+"""Shares of an arrow's length at which a number may be placed, best first."""
 CORE = 0.8
-"""The part of a state's radius that a number must not cover."""
+"""Share of a state's radius that a number must not cover."""
 
 
 class Number(NamedTuple):
-    """What to write on an arrow, whose points are `at(share)`, how much it matters, and whether it stands out."""
+    """A text to write on an arrow whose points are `at(share)`, its priority `weight`, and whether it is bold."""
 
     text: str
     at: Callable[[float], tuple[float, float]]
@@ -61,25 +61,25 @@ class Number(NamedTuple):
 
 
 Box: TypeAlias = tuple[float, float, float, float]
-"""A rectangle of the drawing: left, low, right, high."""
+"""A rectangle of the drawing: left, bottom, right, top."""
 
 
 def plain_name(name: str, limit: int = LONGEST_NAME) -> str:
-    """A name that matplotlib shows as it is: no mathematics, nothing unprintable, not too long."""
+    """A name that matplotlib shows literally: no mathematics, printable, not too long."""
     cut = shorten(unstacked(name[: 4 * max(limit, LONGEST_NAME)]), limit)
     shown = "".join(c if c.isprintable() else "?" for c in cut).replace("$", r"\$")
     return " " + shown if shown.startswith("_") else shown
 
 
 def figure_of(axes: Axes) -> Figure:
-    """The figure that axes are drawn on."""
+    """The figure of some axes."""
     figure = axes.get_figure(root=True)
     assert figure is not None, "axes are drawn on a figure"
     return figure
 
 
 def points_per_unit(axes: Axes) -> float:
-    """How many points on paper a unit of framed axes will be, as far as their place in the figure tells."""
+    """Estimated number of points per data unit of framed axes, given their position in the figure."""
     figure, box = figure_of(axes), axes.get_position()
     width, height = box.width * figure.get_figwidth(), box.height * figure.get_figheight()
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
@@ -87,9 +87,9 @@ def points_per_unit(axes: Axes) -> float:
 
 
 def name_states(axes: Axes, model: SSP) -> list[Box]:
-    """The names of the states, if these are few and do not lie on a grid, which says it all; starts are called so.
+    """Write the names of the states if there are few and they do not lie on a grid; initial states are labelled.
 
-    Returns the room that they take.
+    Returns the boxes that the names occupy.
     """
     silent = model.n_states > NAMED_STATES or on_grid(model)
     starts = np.flatnonzero(model.initial).tolist()
@@ -103,7 +103,7 @@ def name_states(axes: Axes, model: SSP) -> list[Box]:
         short = plain_name(name, room)
         text = short if s not in called else "start" if silent or name.casefold() == "start" else f"start: {short}"
         (x, y), away = place[s], RING if s in called else 1.0
-        inwards = x == place[:, 0].min() and len(text) > room // 2  # it would leave the picture
+        inwards = x == place[:, 0].min() and len(text) > room // 2  # the name would extend beyond the picture
         side, up = ("left", "center") if inwards else ("right", "bottom")
         at = (x - RADIUS, y + 1.5 * away * RADIUS) if inwards else (x - 0.7 * away * RADIUS, y + 0.75 * away * RADIUS)
         write(axes, text, at, ha=side, va=up, fontsize=7, fontweight="bold" if s in called else "normal")
@@ -114,7 +114,7 @@ def name_states(axes: Axes, model: SSP) -> list[Box]:
 
 
 def write_numbers(axes: Axes, model: SSP, numbers: Iterable[Number], taken: list[Box]) -> None:
-    """Write those numbers that fit beside what is taken already, the weightiest first."""
+    """Write the numbers that do not overlap the boxes `taken`, by decreasing weight."""
     unit = points_per_unit(axes)
     if unit < LEAST_UNIT:
         return
@@ -132,7 +132,7 @@ def write_numbers(axes: Axes, model: SSP, numbers: Iterable[Number], taken: list
 
 
 def draw_starts(axes: Axes, model: SSP) -> list[Artist]:
-    """A ring around every initial state; what a legend has to say of it where there are too many to be named."""
+    """Draw a ring around every initial state; returns a legend entry if there are too many to label."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Circle
 
@@ -146,7 +146,7 @@ def draw_starts(axes: Axes, model: SSP) -> list[Artist]:
 
 
 def action_keys(model: SSP) -> list[Artist]:
-    """What a legend says of the actions, if each has a colour of its own."""
+    """Legend entries for the actions, if each has its own colour."""
     from matplotlib.patches import Patch
 
     if not few_actions(model):
@@ -155,7 +155,7 @@ def action_keys(model: SSP) -> list[Artist]:
 
 
 def explain(axes: Axes, handles: Sequence[Artist], title: str) -> None:
-    """A legend below a drawing, if there is anything to be explained, and a title of as many lines as it needs."""
+    """Add a legend below a drawing, unless empty, and a title broken into lines."""
     width = 72.0 * float(axes.get_position(original=True).width * figure_of(axes).get_figwidth())
     if handles:
         axes.legend(
@@ -177,12 +177,12 @@ def plain_lines(text: str, width: float) -> str:
 
 
 def columns(width: float, names: Sequence[str]) -> int:
-    """How many columns of a legend fit into a width in points, at most four."""
+    """Number of legend columns that fit into a width in points, at most four."""
     return int(np.clip(width // (KEY_WIDTH + CHARACTER * max(len(name) for name in names)), 1, 4))
 
 
 def labelled(model: SSP) -> np.ndarray:
-    """Which pairs have their action's name beside them: where there is no legend, unless the next state says it all."""
+    """Which pairs are labelled with their action: without a legend, unless the next state has the same name."""
     if few_actions(model) or len(model.next_state) > LABELLED_MOVES:
         return np.zeros(model.n_pairs, dtype=bool)
     single = np.diff(model.next_start) == 1
@@ -194,12 +194,12 @@ def labelled(model: SSP) -> np.ndarray:
 
 
 def name_move(axes: Axes, name: str, at: tuple[float, float]) -> None:
-    """The name of an action on its arrow."""
+    """Write the name of an action on its arrow."""
     write(axes, plain_name(name, LONGEST_LABEL), at, ha="center", va="center", fontsize=6)
 
 
 def write(axes: Axes, text: str, at: tuple[float, float], **look: Any) -> None:
-    """Words with a white edge, which must not squeeze the drawing."""
+    """Write text with a white outline, ignored by matplotlib's layout engine."""
     from matplotlib.patheffects import withStroke
 
     label = axes.annotate(text, at, zorder=5, path_effects=[withStroke(linewidth=1.5, foreground="white")], **look)

@@ -1,4 +1,4 @@
-"""Colours of moves: the same action has the same colour where actions are few, else moves of one state differ."""
+"""Colours of moves: one per action if there are few actions, otherwise distinct within each state."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from bellmanifold.figures.positions import landings, positions
 from bellmanifold.ssp import SSP
 
 COLOURS = ("#CC6677", "#4477AA", "#DDCC77", "#117733", "#AA4499", "#88CCEE", "#882255", "#44AA99")
-"""One per action, told apart by colour-blind eyes (Tol's muted and bright schemes)."""
+"""One per action, distinguishable for colour-blind readers (Tol's muted and bright schemes)."""
 COMPASS = tuple(COLOURS[k] for k in (1, 7, 2, 4, 0, 6, 3, 5))
-"""The same by direction, from the right anticlockwise: opposite and neighbouring ones are told apart."""
+"""The same by direction, anticlockwise from the right: opposite and neighbouring colours are easy to distinguish."""
 MORE_COLOURS = (*COLOURS, "#EE7733", "#332288", "#999933", "#BBBBBB", "#000000", "#661100", "#6699CC", "#EE99AA")
-"""For states with more moves than that."""
+"""Colours for states with more moves."""
 
 
 def few_actions(model: SSP) -> bool:
-    """Can every action have a colour of its own?"""
+    """Whether there are enough colours for all actions."""
     return len(model.actions) <= len(COLOURS)
 
 
 def pair_colours(model: SSP) -> list[str]:
-    """A colour for every pair; those of one state differ.
+    """A colour for every pair, distinct within each state.
 
-    Where there are too many actions for a colour each, a move has the colour of its direction on paper, or the next one
-    that its state has not used yet.
+    If there are too many actions, a move has the colour of its direction in the picture, or the next one that its state
+    has not used yet.
     """
     if few_actions(model):
         return [COLOURS[action] for action in model.pair_action]
@@ -47,13 +47,13 @@ def pair_colours(model: SSP) -> list[str]:
 
 
 def _wheel(count: int) -> tuple[str, ...]:
-    """That many different colours: hues around the circle, dark and light in turn."""
+    """`count` distinct colours: hues around the circle, alternately dark and light."""
     each = [colorsys.hls_to_rgb(k / count, 0.42 + 0.26 * (k % 2), 0.55) for k in range(count)]
     return tuple("#" + "".join(f"{round(255 * part):02x}" for part in colour) for colour in each)
 
 
 def directions(model: SSP) -> Float[np.ndarray, "pairs"]:
-    """In which direction on paper each pair leads, an angle; 0 where it leads nowhere."""
+    """The angle of each pair's mean move in the picture; 0 if there is none."""
     place, pair = positions(model), model.next_pair
     step = (landings(model) - place[model.pair_state[pair]]) * model.next_prob[:, None]
     x, y = (np.bincount(pair, step[:, axis], model.n_pairs) for axis in (0, 1))

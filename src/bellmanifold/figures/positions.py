@@ -1,4 +1,4 @@
-"""Where to put the states of a problem on paper."""
+"""Layout of a problem's states in pictures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bellmanifold.maps import places
 from bellmanifold.ssp import SSP
 
 NEIGHBOURS, LEAST_GAP, MOST_STRETCH = 1.4, 0.7, 2.0
-"""Usual distance between neighbours on a map, the least, and by how much a map is stretched for the sake of that."""
+"""Median and minimal distance between neighbours on a map, and the largest stretch to achieve the minimum."""
 _CELL = re.compile(r"(0|[1-9][0-9]{0,5}),(0|[1-9][0-9]{0,5})")
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
@@ -21,10 +21,10 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 def positions(model: SSP) -> Float[np.ndarray, "states_and_goal 2"]:
     """Coordinates (x to the right, y up) of every state and, last, of the goal.
 
-    A map (`metadata["positions"]`, a place for every state and perhaps the goal) is taken as it is, up to its scale.
-    Grids (`on_grid`) are laid out by row and column. Triangles (one cell in row 0, two in row 1, ...) lean on their
-    left edge, or are centred where moves lead down to either side, as in the paper. The goal lies below them, or in the
-    cell that the metadata call "goal_cell". Other problems are layered by the number of moves from the start.
+    A map (`metadata["positions"]`, a position for every state and optionally the goal) is used as given, up to scale.
+    Grids (`on_grid`) are laid out by row and column. Triangles (one cell in row 0, two in row 1, ...) are aligned at
+    their left edge, or centred if moves lead down to either side, as in the paper. The goal is below the grid, or in
+    the cell `metadata["goal_cell"]`. Other problems are layered by the number of moves from the start.
     """
     mapped = _mapped(model)
     if mapped is not None:
@@ -39,10 +39,10 @@ def positions(model: SSP) -> Float[np.ndarray, "states_and_goal 2"]:
 
 
 def landings(model: SSP) -> Float[np.ndarray, "successors 2"]:
-    """Where on paper each successor entry of each pair leads.
+    """Position at which the arrow of each successor entry of each pair ends.
 
-    That is the successor's position, but triangles spread the goal over a row of cells below their last one: a pair
-    that reaches the goal lands in the cell its action would lead to if there were more rows.
+    This is the successor's position, except that triangles spread the goal over a row of cells below the last one: a
+    pair that reaches the goal lands in the cell its action would lead to if there were another row.
     """
     place = positions(model)[model.next_state]
     if not is_triangle(model):
@@ -56,9 +56,9 @@ def landings(model: SSP) -> Float[np.ndarray, "successors 2"]:
 
 
 def on_grid(model: SSP) -> bool:
-    """Are all states named "row,col", or numbered row by row in a "grid": [rows, columns] of the metadata?
+    """Whether all states are named "row,col", or numbered row by row in a "grid": [rows, columns] of the metadata.
 
-    Not where the metadata say where states lie.
+    False if the metadata contain a map.
     """
     if is_mapped(model):
         return False
@@ -69,12 +69,12 @@ def on_grid(model: SSP) -> bool:
 
 
 def is_mapped(model: SSP) -> bool:
-    """Do the metadata say where every state lies?"""
+    """Whether the metadata give a position for every state."""
     return places(model) is not None
 
 
 def _mapped(model: SSP) -> Float[np.ndarray, "states_and_goal 2"] | None:
-    """Where the metadata put states and goal, with neighbours at a distance that arrows need; None if they do not."""
+    """Positions from the metadata, scaled to leave room for arrows between neighbours; None if there is no map."""
     given = places(model)
     if given is None:
         return None
@@ -93,7 +93,7 @@ def _mapped(model: SSP) -> Float[np.ndarray, "states_and_goal 2"] | None:
 
 
 def _size(model: SSP) -> tuple[int, int]:
-    """Rows and columns according to the metadata; none if they do not tell."""
+    """Rows and columns according to the metadata; 0, 0 if absent."""
     given = model.metadata.get("grid")
     if not isinstance(given, list) or len(given) != 2 or not all(type(part) is int and part > 0 for part in given):
         return 0, 0
@@ -101,11 +101,11 @@ def _size(model: SSP) -> tuple[int, int]:
 
 
 def is_triangle(model: SSP) -> bool:
-    """Do the states form rows of 1, 2, 3, ... cells?"""
+    """Whether the states form rows of 1, 2, 3, ... cells."""
     if not on_grid(model) or "goal_cell" in model.metadata:
         return False
     rows = max(int(row) for row, _ in _cells(model)) + 1
-    if model.n_states != rows * (rows + 1) // 2:  # a single far cell must not make us list a triangle around it
+    if model.n_states != rows * (rows + 1) // 2:  # a single distant cell must not create a huge triangle below
         return False
     return set(model.states) == {f"{row},{col}" for row in range(rows) for col in range(row + 1)}
 
@@ -125,7 +125,7 @@ def _on_paper(model: SSP, cells: Int[np.ndarray, "n 2"]) -> Float[np.ndarray, "n
 
 
 def _shifts(model: SSP) -> Int[np.ndarray, "actions"]:
-    """By how many columns each action moves at most when its likeliest successor lies a row below."""
+    """The largest column shift of each action among moves whose likeliest successor lies one row below."""
     row, column = np.append(_cells(model), [[-1, 0]], axis=0).T
     pair, source = model.next_pair, model.pair_state[model.next_pair]
     likeliest = model.next_prob >= model.over_successors(np.maximum, model.next_prob, 0.0)[pair]

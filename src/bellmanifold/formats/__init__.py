@@ -1,1 +1,1 @@
-"""Reading and writing problems and data: JSON, npz and Gymnasium's tables."""
+"""Reading and writing problems and data: JSON, npz, CSV, DRN, PRISM and JANI files, Gymnasium environments."""

@@ -1,9 +1,8 @@
-"""Observations as a table (CSV), as spreadsheets write it: a line per observation, in order of time.
+"""Observations as a table (CSV), as spreadsheets write it: one line per observation, in chronological order.
 
-The first line names the columns: `state` and `action`, and any of `reward`, `sd` and `next`, in any order. A cell that
-is empty, or a column that is not there, means what a key that is left out means in JSON. Columns are separated by
-commas, or by the semicolons or tabs that the first line has instead. A name that holds the separator stands in quotes:
-"0,1".
+The first line names the columns: `state` and `action`, and any of `reward`, `sd` and `next`, in any order. An empty
+cell or an absent column means the same as an absent key in JSON. Columns are separated by commas, or by semicolons or
+tabs if the first line uses those. A name that contains the separator is quoted: "0,1".
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from bellmanifold.observation import Observation
 from bellmanifold.ssp import SSP
 
 SHOWN = 5
-"""Columns that an error names."""
+"""Maximal number of columns that an error names."""
 NEEDED, OPTIONAL = ("state", "action"), ("reward", "sd", "next")
 COSTS = ("cost", "costs", "time", "duration", "minutes", "loss", "price")
 MEANT = {
@@ -31,12 +30,12 @@ MEANT = {
     **dict.fromkeys(("std", "stdev", "sigma", "se", "error", "noise"), "sd"),
     **dict.fromkeys(("next_state", "next state", "destination", "target", "s2", "end"), "next"),
 }
-"""What people call the columns."""
+"""Other names that people use for the columns."""
 SEPARATORS = ",;\t"
 
 
 def looks_like_table(content: bytes) -> bool:
-    """Is the first line one of a table of observations?"""
+    """Whether the first line looks like the header of a table of observations."""
     first = content[:1000].lstrip(b"\xef\xbb\xbf").split(b"\n", 1)[0]
     return not first.lstrip().startswith(b"{") and b"state" in first and b"action" in first
 
@@ -54,7 +53,7 @@ def from_csv(content: bytes, model: SSP) -> Dataset:
         if len(cells) != len(header):
             raise BadInputError(
                 f"line {line}: has {len(cells)} cells, the first line {len(header)}: "
-                + (_decimal_comma(header, cells, separator) or f"put names that hold a {quote(separator)} in quotes, ")
+                + (_decimal_comma(header, cells, separator) or f"put names that contain {quote(separator)} in quotes, ")
                 + "or correct the line"
             )
         seen.append(_observation(dict(zip(header, cells, strict=True)), line))
@@ -63,7 +62,7 @@ def from_csv(content: bytes, model: SSP) -> Dataset:
 
 
 def _numbered(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
-    """Lines that are not empty, with their numbers, counted from 1."""
+    """The non-empty lines with their numbers, counted from 1."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True, strict=True)
     try:
         for cells in reader:
@@ -74,7 +73,7 @@ def _numbered(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _header(cells: Sequence[str]) -> list[str]:
-    """The columns by name."""
+    """The names of the columns, checked."""
     names = [cell.strip().lower() for cell in cells]
     known = ", ".join((*NEEDED, *OPTIONAL))
     unknown = [name for name in names if name not in (*NEEDED, *OPTIONAL)]
@@ -88,12 +87,12 @@ def _header(cells: Sequence[str]) -> list[str]:
         raise BadInputError(f"line 1: column {quote(twice)} occurs twice: keep one of them")
     for name in NEEDED:
         if name not in names:
-            raise BadInputError(f"line 1: column {quote(name)} is missing: begin with a line as {known}")
+            raise BadInputError(f"line 1: column {quote(name)} is missing: begin with a line such as {known}")
     return names
 
 
 def _meant(names: Sequence[str], unknown: Sequence[str]) -> str:
-    """What unknown columns are probably meant to be, in words; nothing where that is taken."""
+    """A hint at what unknown columns are probably meant to be; empty if there is no free match."""
     guesses: dict[str, str] = {}
     for name in unknown:
         meant = MEANT.get(name)
@@ -104,7 +103,7 @@ def _meant(names: Sequence[str], unknown: Sequence[str]) -> str:
 
 
 def _decimal_comma(header: Sequence[str], cells: Sequence[str], separator: str) -> str:
-    """What to do about a number with a decimal comma that looks like two cells; empty where there is none."""
+    """The remedy for a decimal comma that splits a number into two cells; empty if there is none."""
     numbers = [header.index(name) for name in ("reward", "sd") if name in header]
     if separator != "," or len(cells) <= len(header):
         return ""
@@ -124,7 +123,7 @@ def _observation(cells: Mapping[str, str], line: int) -> Observation:
 
 
 def _number(cell: str, where: str) -> float | None:
-    """The number in a cell; None if that is empty."""
+    """The number in a cell; None if the cell is empty."""
     plain = cell.strip()
     if not plain:
         return None
@@ -134,18 +133,18 @@ def _number(cell: str, where: str) -> float | None:
         found = math.nan
     if not math.isfinite(found):
         point = plain.replace(",", ".")
-        comma = f", with a point before the decimals, as {point}" if "," in plain else ", or leave the cell empty"
+        comma = f", with a decimal point, such as {point}" if "," in plain else ", or leave the cell empty"
         raise BadInputError(f"{where}: {quote(plain)} is not a finite number: give one{comma}")
     return found
 
 
 def is_missing(value: object) -> bool:
-    """Is this None, or NaN: what a table of observations has where something was not recorded?"""
+    """Whether a value is None or NaN, which mark what was not recorded."""
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def write_csv(data: Dataset, file: IO[bytes]) -> None:
-    """Write observations as a table, with the columns that they need."""
+    """Write observations as a table, without columns that would be empty."""
     columns = {
         name: ["" if is_missing(value) else value for value in values]
         for name, values in data.columns().items()

@@ -13,13 +13,13 @@
         action stay [0]
                 1 : 1
 
-A state has rewards, one for each reward model, and labels; so has an action its rewards; then come its successors.
-Names of states stand in comments below them: a text in quotes here, a valuation `[x=0 & y=1]` where Storm writes one.
-Names of actions that are no plain words are numbers, which comments before `@model` explain: `// action 2 "hand over"`.
+A state has one reward per reward model, and labels; an action has one reward per reward model, and successors. Names of
+states are comments on the next line: a quoted string in files of this module, a valuation `[x=0 & y=1]` in Storm's.
+Names of actions that are not identifiers become numbers, listed in comments before `@model`: `// action 2 "hand over"`.
 
-DRN knows no property, so MODEL says it: `m.drn?property=R{"cost"}min=? [F "goal"]`. Without one it is the least "cost"
-or else the largest "reward" until "goal", which is what this module writes: then a policy that stays away from the goal
-is worth what it collects, as in the problem that was written, and not infinite.
+DRN has no place for a property, so MODEL states it: `m.drn?property=R{"cost"}min=? [F "goal"]`. The default is the
+minimal "cost", or else the maximal "reward", until "goal", which is what this module writes. With the default, a policy
+that avoids the goal is worth what it collects, as in the original problem; with a property its value is infinite.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ def read_drn(path: str, query: str = "") -> SSP:
         given = read_query(query)
         for key in given:
             if key != "property":
-                raise BadInputError(f"unknown parameter {quote(key)}: a DRN file takes property, as {EXAMPLE}")
+                raise BadInputError(f"unknown parameter {quote(key)}: a DRN file takes property, such as {EXAMPLE}")
         return _Reader(read_bytes(path)).problem(given.get("property"), path)
 
 
 def write_drn(model: SSP, path: str | os.PathLike[str]) -> None:
-    """Write a problem as DRN: its costs if no reward is positive, else its rewards.
+    """Write a problem as DRN: as costs if no reward is positive, otherwise as rewards.
 
-    The start is one state: where an episode may start in several, a state is added that leads to them. Goals are one
-    state, and noise of rewards, metadata and priors are left out.
+    DRN has one initial state: if episodes may start in several, a state that leads to them is added. Goals are merged
+    into one state; reward noise, metadata and priors are left out.
     """
     require_closed(model, "DRN")
     write_atomically(path, lambda file: _write(model, file))
@@ -73,8 +73,8 @@ class _Reader:
 
     Attributes:
         choice_start, choice_label, next_start, next_state, next_prob: as in `Explicit`.
-        state_reward, choice_reward: rewards in the order of their models, one list after the other.
-        labelled: the states that have each label.
+        state_reward, choice_reward: one reward per reward model for each state or choice, concatenated.
+        labelled: the states with each label.
     """
 
     def __init__(self, content: bytes) -> None:
@@ -104,7 +104,7 @@ class _Reader:
         self.next_start.append(len(self.next_state))
 
     def refuse(self, what: str) -> BadInputError:
-        """An error at the line that was read last."""
+        """An error at the line read last."""
         return BadInputError(f"line {self.line}: {what}")
 
     def _header(self, lines: Iterator[tuple[int, str]]) -> None:
@@ -189,7 +189,7 @@ class _Reader:
         self.choice_reward.extend(self._rewards(rewards))
 
     def _comment(self, text: str, state: int) -> None:
-        """A name, if the comment stands right below a state."""
+        """Record the name of a state, if the comment directly follows it."""
         if state < 0 or self.choice_start[-1] != len(self.choice_label):
             return
         if text.startswith("[") and text.endswith("]"):
@@ -206,7 +206,7 @@ class _Reader:
     def _rewards(self, text: str | None) -> list[float]:
         found = [] if text is None else [self._number(part) for part in text.split(",") if part.strip()]
         if not self.state_reward and len(found) == len(self.spaced):
-            self.rewards = self.spaced  # Storm ends every name by a space; one without a name is empty
+            self.rewards = self.spaced  # Storm ends every name with a space; an unnamed model is empty
         if not found:
             return [0.0] * len(self.rewards)
         if len(found) != len(self.rewards):
@@ -233,7 +233,7 @@ class _Reader:
             raise self.refuse(f"{quote(text)} is not a number: only numbers and fractions can be read") from None
 
     def problem(self, asked: str | None, path: str) -> SSP:
-        """The problem of a property."""
+        """The problem that a property, or the default one, defines."""
         rewards, labels = (", ".join(map(quote, names)) or "none" for names in (self.rewards, self.labelled))
         if asked is not None:
             reward, sense, target = read_question(asked)
@@ -288,7 +288,7 @@ class _Reader:
 
 
 def _parts(text: str) -> tuple[str, str | None, str]:
-    """What stands before, inside and after the brackets of a line."""
+    """The parts of a line before, inside and after the brackets."""
     before, bracket, rest = text.partition("[")
     if not bracket:
         before, _, after = text.strip().partition(" ")
@@ -298,14 +298,14 @@ def _parts(text: str) -> tuple[str, str | None, str]:
 
 
 def _words(text: str) -> list[str]:
-    """Labels, some of them in quotes."""
+    """Split into labels, some of which may be quoted."""
     return [quoted or plain for quoted, plain in re.findall(r'"([^"]*)"|(\S+)', text)]
 
 
 def _write(model: SSP, file: IO[bytes]) -> None:
     cost = bool((model.reward <= 0).all())
     starts = np.flatnonzero(model.initial).tolist()
-    shift = int(len(starts) > 1)  # a state that leads to them comes first
+    shift = int(len(starts) > 1)  # an added state that leads to them comes first
     goal = model.n_states + shift
     head = ["@type: MDP", "@parameters", "", "@reward_models", COST if cost else REWARD]
     head += ["@nr_states", str(goal + 1), "@nr_choices", str(model.n_pairs + shift + 1)]

@@ -1,14 +1,13 @@
-"""From a Markov decision process as model checkers have it to a problem: a reward until a target is reached.
+"""Conversion of a model checker's Markov decision process into a problem: expected reward until a target is reached.
 
-A property `R{"steps"}min=? [F "done"]` asks for the least expected reward that is collected before a target, a set of
-states, is reached. The target becomes the goal. A state's reward is paid by whichever action leaves it; what is
-minimised is a cost, so that rewards change their sign.
+A property `R{"steps"}min=? [F "done"]` asks for the minimal expected reward collected before a target, a set of states,
+is reached. The target becomes the goal. A state's reward is added to that of each of its choices; a minimised reward is
+a cost, so its sign is flipped.
 
-Paths that never reach the target count as infinite. Where a *minimum* is asked for, states from which no policy is sure
-to reach the target have no finite value: they are dropped, with the choices that may lead there, and where the initial
-state is one of them there is no answer. Choices that stay where they are for nothing are dropped, too: whoever has to
-arrive gains nothing by them. Where a *maximum* is asked for, one policy that may stay away from the target
-makes the value infinite.
+Paths that never reach the target count as infinite. For a *minimum*, states from which no policy reaches the target
+almost surely have no finite value: they are dropped, along with the choices that may lead to them, and if the initial
+state is among them the problem is refused. Choices that stay in their state at no cost are dropped, too: they never
+help to reach the target. For a *maximum*, one policy that may avoid the target makes the value infinite.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from bellmanifold.ssp import SSP, Description, row_entries
 
 Sense = Literal["min", "max"]
 UNNAMED = "step"
-"""The name of a choice that has no label."""
+"""The action name of a choice without a label."""
 EXAMPLE = 'property=R{"steps"}min=? [F "done"]'
 _REWARD_UNTIL = re.compile(r'\s*R\s*(?:\{\s*"([^"]*)"\s*\})?\s*(min|max)?\s*=\s*\?\s*\[\s*F\s+"([^"]*)"\s*\]\s*;?\s*')
 
@@ -41,10 +40,10 @@ class Explicit:
     """A Markov decision process, state by state and choice by choice.
 
     Attributes:
-        labels: distinct labels of choices; an empty one for none.
+        labels: distinct labels of choices; empty for a choice without one.
         choice_label: index into `labels`, shape (choices,).
         choice_start: the choices of state s are choice_start[s]:choice_start[s + 1], shape (states + 1,).
-        reward: of each choice, that of its state included, shape (choices,).
+        reward: reward of each choice, including that of its state, shape (choices,).
         next_start, next_state, next_prob: successors of all choices in compressed rows.
         target: whether each state is in the target, shape (states,).
     """
@@ -62,12 +61,12 @@ class Explicit:
 
 
 class Question(NamedTuple):
-    """A reward until a label, as a property of the PRISM language says it.
+    """The contents of a property: a reward until a label, in the PRISM language.
 
     Attributes:
-        reward: the name of the reward structure; None if the property names none.
-        sense: None if the property does not say.
-        target: the label.
+        reward: name of the reward structure; None if the property names none.
+        sense: None if the property says neither min nor max.
+        target: label of the target states.
     """
 
     reward: str | None
@@ -80,7 +79,7 @@ class Question(NamedTuple):
 
 
 def read_question(text: str) -> Question:
-    """The question of a property.
+    """Parse a property.
 
     >>> read_question('R{"steps"}min=? [F "done"]')
     Question(reward='steps', sense='min', target='done')
@@ -93,7 +92,7 @@ def read_question(text: str) -> Question:
 
 
 def read_query(query: str) -> dict[str, str]:
-    """The keys and values after the `?` of a reference; `%26` stands for an `&` inside a value."""
+    """Parse the keys and values after the `?` of a reference; `%26` encodes an `&` inside a value."""
     given: dict[str, str] = {}
     for item in filter(None, query.split("&")):
         key, equals, value = item.partition("=")
@@ -106,11 +105,11 @@ def read_query(query: str) -> dict[str, str]:
 
 
 def reward_until_target(model: Explicit, sense: Sense, path: str, asked: str, checked: bool = True) -> SSP:
-    """The problem of collecting the least or the largest reward before the target is reached.
+    """The problem of minimising or maximising the expected reward until the target is reached.
 
-    `asked` is the property, for people. If it is `checked`, whoever stays away from the target is worth infinitely
-    much, as model checkers have it: a maximum is refused where some policy may. Otherwise it is worth what it collects,
-    and `solve` judges loops.
+    `asked` is the property, used in messages and metadata. If `checked`, avoiding the target counts as infinite, as in
+    model checkers: a maximum is refused if some policy may do so. Otherwise such a policy is worth what it collects,
+    and loops are left to `solve`.
     """
     SIZE.require(len(model.reward) + len(model.next_state), "the problem")
     if len(model.initial) != 1:
@@ -134,7 +133,7 @@ def reward_until_target(model: Explicit, sense: Sense, path: str, asked: str, ch
 
 
 def _description(model: Explicit, sense: Sense, path: str, asked: str) -> Description:
-    """The choices of states outside the target, all of which are goals. A state without a choice stays where it is."""
+    """The choices of all states outside the target; target states are goals. A state without choices stays put."""
     states = np.flatnonzero(~model.target)
     choices, first = row_entries(model.choice_start, states)
     entries, next_start = row_entries(model.next_start, choices)
@@ -162,12 +161,12 @@ def _description(model: Explicit, sense: Sense, path: str, asked: str) -> Descri
 def _actions(
     label: Int[np.ndarray, "pairs"], state: Int[np.ndarray, "pairs"], labels: Sequence[str]
 ) -> tuple[Int[np.ndarray, "pairs"], list[str]]:
-    """A name for each pair, by number, and the names: its label, with a number where a state has several of them."""
+    """An index into action names for each pair, and the names: labels, numbered where a state repeats one."""
     key = state * len(labels) + label
     order = np.argsort(key, kind="stable")
     begins = np.append(True, np.diff(key[order]) != 0) if len(key) else np.zeros(0, dtype=bool)
     place = np.arange(len(key))
-    before = np.empty(len(key), dtype=np.int64)  # pairs of the same state and label that come first
+    before = np.empty(len(key), dtype=np.int64)  # number of earlier pairs of the same state and label
     before[order] = place - np.maximum.accumulate(np.where(begins, place, 0))
     kind, number = np.unique(before * len(labels) + label, return_inverse=True)
     names = []
@@ -178,7 +177,7 @@ def _actions(
 
 
 def _finite_minimum(problem: SSP, asked: str) -> SSP:
-    """The part of a problem from which some policy is sure to reach the goal."""
+    """The part of a problem from which some policy reaches the goal almost surely."""
     arrives, _ = reach_goal(problem)
     if arrives.all():
         return problem
@@ -193,14 +192,14 @@ def _finite_minimum(problem: SSP, asked: str) -> SSP:
 
 
 def _without_idling(problem: SSP) -> SSP:
-    """The problem without choices that stay in their state for sure and cost nothing."""
+    """The problem without choices that always stay in their state and cost nothing."""
     stays = problem.next_state == np.repeat(problem.pair_state, np.diff(problem.next_start))
     idle = problem.over_successors(np.logical_and, stays, True) & (problem.reward == 0)
     return problem.subproblem(~idle) if idle.any() else problem
 
 
 def _finite_maximum(problem: SSP, asked: str) -> SSP:
-    """The problem itself, unless some policy may never reach the goal."""
+    """The problem itself; refused if some policy may never reach the goal."""
     loops = end_components(problem)
     if loops:
         where = quote(problem.states[loops[0].states[0]])

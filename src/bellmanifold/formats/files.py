@@ -1,4 +1,4 @@
-"""The file system's side of reading and writing: bounded reads, strict JSON, atomic writes."""
+"""File handling shared by all formats: bounded reads, strict JSON, atomic writes."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _DISK_FAULTS = {errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG}
 
 
 def label(path: str | os.PathLike[str]) -> str:
-    """A path as it is shown in messages: one line, nothing unprintable, its end if it is very long."""
+    """A path as shown in messages: one printable line, only the end of a very long path."""
     shown = printable(os.fspath(path))
     return shown if len(shown) <= LONGEST_LABEL else "…" + shown[-LONGEST_LABEL:]
 
 
 @contextmanager
 def located(where: str, kind: type[BellmanifoldError] = BadInputError) -> Iterator[None]:
-    """Put the place (a file, a problem) in front of the message of any error of a kind raised inside."""
+    """Prefix the messages of errors of type `kind` raised inside with a place (a file or a problem)."""
     try:
         yield
     except kind as error:
@@ -46,7 +46,7 @@ def located(where: str, kind: type[BellmanifoldError] = BadInputError) -> Iterat
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """The content of a file; call inside `located`."""
+    """The content of a file; call inside `located`, which names the file in errors."""
     try:
         _require_file(path)
         with open(path, "rb") as file:
@@ -68,9 +68,9 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
 
 
 def _require_file(path: str | os.PathLike[str]) -> None:
-    """Refuse files that may never end or may block the reader (named pipes, devices, sockets), and too large ones.
+    """Refuse files that may never end or may block the reader (named pipes, devices, sockets) or are too large.
 
-    A pipe that this process was started with, by `<(...)` or `|`, is accepted.
+    A pipe that this process was started with (`<(...)` or `|`) is accepted.
     """
     found = os.stat(path)
     mode = found.st_mode
@@ -84,7 +84,7 @@ def _require_file(path: str | os.PathLike[str]) -> None:
 
 
 def require_short(content: bytes, remedy: str) -> None:
-    """Refuse text that would take too much memory once it is parsed."""
+    """Refuse text that would take too much memory when parsed."""
     if len(content) > BYTES.value // TEXT_SHARE:
         raise BadInputError(
             f"its {len(content):,} bytes of text are above {BYTES.value // TEXT_SHARE:,}: {remedy}, "
@@ -93,7 +93,7 @@ def require_short(content: bytes, remedy: str) -> None:
 
 
 def decoded(content: bytes, remedy: str) -> str:
-    """Text in UTF-8, perhaps with a byte order mark."""
+    """Decode UTF-8 text, with or without a byte order mark."""
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -101,9 +101,9 @@ def decoded(content: bytes, remedy: str) -> str:
 
 
 def parse_json(content: bytes) -> dict[str, Any]:
-    """A JSON object, strictly: UTF-8, no key twice; call inside `located`.
+    """Parse a JSON object strictly: UTF-8, no repeated keys; call inside `located`.
 
-    NaN and Infinity pass here, so that `number` can refuse them by name and place.
+    NaN and Infinity are accepted here, so that `number` can name the place when it refuses them.
     """
     require_short(content, "write large problems as .npz (`env export`)")
     written = decoded(content, "save it as UTF-8 JSON")
@@ -118,7 +118,7 @@ def parse_json(content: bytes) -> dict[str, Any]:
     except ValueError:
         raise BadInputError("a number has too many digits: shorten it") from None
     if not isinstance(value, dict):
-        raise BadInputError(f"holds {kind(value)}, not a JSON object: start it with {{")
+        raise BadInputError(f"contains {kind(value)}, not a JSON object: start it with {{")
     return value
 
 
@@ -129,9 +129,9 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def kind(value: object) -> str:
-    """What a JSON value is, in words."""
+    """The type of a JSON value, in words."""
     names: list[tuple[Any, str]] = [(type(None), "null"), (bool, "true or false"), ((int, float), "a number")]
-    names += [(str, "a text"), (list, "a list"), (dict, "an object")]
+    names += [(str, "a string"), (list, "a list"), (dict, "an object")]
     return next(word for types, word in names if isinstance(value, types))
 
 
@@ -149,25 +149,25 @@ def number(value: object, what: str) -> float:
 
 
 def plain_object(value: object, what: str) -> dict[str, Any]:
-    """A JSON object that can be written again: no NaN or Infinity and no half of a surrogate pair anywhere in it."""
+    """A JSON object that can be written again: without NaN, Infinity or lone surrogates."""
     if not isinstance(value, dict):
         raise BadInputError(f"{what} is {kind(value)}: give an object")
     try:
         written = json.dumps(value, allow_nan=False, ensure_ascii=False)
     except (ValueError, RecursionError):
-        raise BadInputError(f"{what} holds NaN, Infinity or too deep nesting: JSON has no such values") from None
+        raise BadInputError(f"{what} contains NaN, Infinity or too deep nesting: JSON has no such values") from None
     text(written, what)
     return value
 
 
 def text(value: object, what: str) -> str:
-    """A JSON text that can be written as UTF-8."""
+    """A JSON string that can be encoded as UTF-8."""
     if not isinstance(value, str):
-        raise BadInputError(f"{what} is {kind(value)}: give a text")
+        raise BadInputError(f"{what} is {kind(value)}: give a string")
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
-        raise BadInputError(f"{what} holds half of a surrogate pair: give valid Unicode") from None
+        raise BadInputError(f"{what} contains half of a surrogate pair: give valid Unicode") from None
     return value
 
 
@@ -186,9 +186,9 @@ def record(
     newer: Sequence[str] = (),
     needs: str = "",
 ) -> Mapping[str, Any]:
-    """A JSON object with all required keys and no unknown one.
+    """A JSON object with all required keys and no unknown ones.
 
-    `newer` keys are optional, too, unless they need a newer format than the file's, which the message names then.
+    `newer` keys are optional, too, unless `needs` names a newer format than the file's that they require.
     """
     if not isinstance(value, dict):
         raise BadInputError(f"{what} is {kind(value)}: give an object")
@@ -202,9 +202,9 @@ def record(
 
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], object]) -> None:
-    """Let `write` fill a temporary file beside `path`, sync it and rename it into place, or leave nothing.
+    """Let `write` fill a temporary file beside `path`, sync it and rename it into place; on failure leave nothing.
 
-    Once this returns, the file outlasts a power failure (if the disk keeps its promises): its directory is synced, too.
+    After this returns, the file survives a power failure (if the disk honours fsync): its directory is synced, too.
     """
     target = Path(path)
     temporary: Path | None = None
@@ -232,33 +232,33 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], 
 
 
 def sync_directory(directory: Path) -> None:
-    """Make sure that files just renamed into a directory are still there after a power failure."""
+    """Make sure that files just renamed into a directory survive a power failure."""
     try:
         handle = os.open(directory, os.O_RDONLY)
-    except OSError:  # one may write into it, but not look
+    except OSError:  # write permission without read permission
         return
     try:
         os.fsync(handle)
     except OSError as error:
-        if error.errno in _DISK_FAULTS:  # other file systems do not sync directories at all
+        if error.errno in _DISK_FAULTS:  # some file systems cannot sync directories
             raise
     finally:
         os.close(handle)
 
 
 def unwritten(what: str, error: Exception, remedy: str) -> BellmanifoldError:
-    """What to raise if something could not be written: is the disk full or broken, or the place badly chosen?"""
+    """The error to raise if something could not be written: a full or broken disk, or a badly chosen path."""
     if not isinstance(error, OSError) or error.errno not in _DISK_FAULTS:
         return BadInputError(f"{what}: {reason(error)}: {remedy}")
     cure = "check the disk" if error.errno == errno.EIO else "make room"
-    return DiskError(f"{what}: {reason(error)}: {cure} and give the same command again")
+    return DiskError(f"{what}: {reason(error)}: {cure} and run the same command again")
 
 
 def temporary_prefix(name: str) -> str:
-    """How the temporary file begins under which `write_atomically` writes a file of this name."""
+    """Prefix of the temporary file that `write_atomically` uses for a file of this name."""
     return f".{name[:40]}."
 
 
 def reason(error: Exception) -> str:
-    """What the system says went wrong."""
+    """The operating system's description of an error, in lower case."""
     return (getattr(error, "strerror", None) or str(error)).lower()

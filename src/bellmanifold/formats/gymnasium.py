@@ -1,4 +1,4 @@
-"""Problems from and for Gymnasium: its transition tables, and environments that step through an `SSP`."""
+"""Conversion from Gymnasium's transition tables to problems, and from an `SSP` to a Gymnasium environment."""
 
 from __future__ import annotations
 
@@ -94,28 +94,28 @@ def require_environment(env: object, what: str) -> None:
     """Raise unless `env` is a Gymnasium environment."""
     if hasattr(env, "unwrapped"):
         return
-    remedy = "give one, as gymnasium.make makes it"
+    remedy = "give one made by gymnasium.make"
     if isinstance(env, str):
         remedy = f"gymnasium.make({quote(env.removeprefix('gym:'))}) makes one"
     raise BadInputError(f"{what} is {kind_of_value(env)}, not a Gymnasium environment: {remedy}")
 
 
 def label_of(env: gymnasium.Env[Any, Any]) -> str:
-    """What an environment is called: its id, or the name of its class if it was not registered."""
+    """The id of an environment, or the name of its class if it is not registered."""
     plain = env.unwrapped
     return plain.spec.id if plain.spec is not None else type(plain).__name__
 
 
 def has_table(env: gymnasium.Env[Any, Any]) -> bool:
-    """Does an environment expose its transition table?"""
+    """Whether an environment exposes its transition table."""
     return getattr(env.unwrapped, "P", None) is not None
 
 
 def make_gymnasium(name: str) -> gymnasium.Env[Any, Any]:
-    """A registered Gymnasium environment by its id; one that names a module is refused, because ids come from files."""
+    """Make a registered Gymnasium environment; ids that name a module are refused, since ids may come from files."""
     if ":" in name:
         raise BadInputError(
-            f"gym:{printable(name[:100])} would import a module: make the environment in Python and give it to bm.learn"
+            f"gym:{printable(name[:100])} would import a module: make the environment in Python and pass it to bm.learn"
         )
     try:
         return gymnasium.make(name)
@@ -127,7 +127,7 @@ def make_gymnasium(name: str) -> gymnasium.Env[Any, Any]:
 
 
 def load_gymnasium(name: str, needs_table: bool = True) -> Any:
-    """The problem of a Gymnasium environment by its id; where no table is needed, one without it is returned itself."""
+    """The problem of a Gymnasium environment, by id; if no table is needed, an environment without one is returned."""
     env = make_gymnasium(name)
     if not needs_table and not has_table(env):
         return env
@@ -140,8 +140,8 @@ def load_gymnasium(name: str, needs_table: bool = True) -> Any:
 class TabularEnv(gymnasium.Env[np.int64, np.int64]):
     """A problem as a Gymnasium environment.
 
-    Observations number the states, the goal last; action k is the k-th action of the current state, in the problem's
-    order. `info["action_mask"]` tells which actions the state has; playing another one is an error. The transition
+    Observations are indices of states, the goal last; action k is the k-th action of the current state, in the
+    problem's order. `info["action_mask"]` marks the actions of the state; playing any other is an error. The transition
     table is `P`, the initial distribution `initial_state_distrib`.
     """
 
@@ -160,7 +160,7 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
 
     @property
     def P(self) -> dict[int, dict[int, list[tuple[float, int, float, bool]]]]:  # noqa: N802 (Gymnasium's own name)
-        """The transition table, as Gymnasium's toy environments have it."""
+        """The transition table, in the layout of Gymnasium's toy environments."""
         model = self.model
         table: dict[int, dict[int, list[tuple[float, int, float, bool]]]] = {s: {} for s in range(model.n_states)}
         for i, s in enumerate(model.pair_state.tolist()):

@@ -1,4 +1,4 @@
-"""Arrays in `.npz` files: read strictly, nothing unpickled."""
+"""Strict reading of arrays in `.npz` files, without unpickling."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from bellmanifold.formats.files import text
 from bellmanifold.limits import BYTES, SIZE
 
 MOST_MEMBERS = 1000
-"""Of the archive that an npz file is; a problem has at most 21."""
+"""Maximal number of arrays in an npz file; a problem has at most 21."""
 
 
 def read_arrays(content: bytes) -> dict[str, np.ndarray]:
-    """The arrays of an npz file; nothing is unpickled and nothing is allocated that the file does not hold."""
+    """The arrays of an npz file; nothing is unpickled, and no more is allocated than the file contains."""
     arrays: dict[str, np.ndarray] = {}
-    if content.count(b"PK\x01\x02") > MOST_MEMBERS:  # each member has this mark; do not even list a million of them
-        raise BadInputError(f"holds more than {MOST_MEMBERS} arrays: write it with numpy.savez")
+    if content.count(b"PK\x01\x02") > MOST_MEMBERS:  # one signature per member; do not even list a million of them
+        raise BadInputError(f"contains more than {MOST_MEMBERS} arrays: write it with numpy.savez")
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()
             if sum(member.file_size for member in members) > BYTES.value:
-                raise BadInputError(f"holds more than {BYTES.value} bytes: set {BYTES.variable} to read it")
+                raise BadInputError(f"contains more than {BYTES.value} bytes: set {BYTES.variable} to read it")
             for member in members:
                 raw = archive.read(member)
                 arrays[member.filename.removesuffix(".npy")] = _read_array(raw, member.filename)
@@ -46,28 +46,28 @@ def _read_array(raw: bytes, name: str) -> np.ndarray:
         size = int(np.prod(shape, dtype=object))
         if not plain or size < 0 or size * dtype.itemsize != len(raw) - file.tell():
             raise BadInputError(
-                f"array {quote(name)} must be a list of numbers or texts, stored whole: write it with numpy.savez"
+                f"array {quote(name)} must be a list of numbers or strings, stored whole: write it with numpy.savez"
             )
         SIZE.require(size, f"array {quote(name)}")
         return np.frombuffer(raw, dtype, size, file.tell()).reshape(shape)
     except BadInputError:
         raise
-    except Exception:  # numpy parses the header with ast and raises whatever that does
+    except Exception:  # NumPy parses the header with `ast` and raises whatever that raises
         raise BadInputError(f"array {quote(name)} is damaged: write it again") from None
 
 
 def names(arrays: Mapping[str, np.ndarray], key: str) -> list[str]:
-    """A list of texts."""
+    """A list of strings."""
     array = arrays[key]
     if array.dtype.kind != "U" or array.ndim != 1:
-        raise BadInputError(f"{key}: must be a list of texts: give an array of dtype str")
+        raise BadInputError(f"{key}: must be a list of strings: give an array of dtype str")
     return [text(name, key) for name in _decoded(array, key)]
 
 
 def one_text(arrays: Mapping[str, np.ndarray], key: str) -> str:
-    """One text."""
+    """A single string."""
     if arrays[key].dtype.kind != "U" or arrays[key].size != 1:
-        raise BadInputError(f"{key}: must be one text: give an array of dtype str")
+        raise BadInputError(f"{key}: must be one string: give an array of dtype str")
     return text(_decoded(arrays[key].ravel(), key)[0], key)
 
 
@@ -75,18 +75,18 @@ def _decoded(array: np.ndarray, key: str) -> list[str]:
     try:
         return [str(name) for name in array.tolist()]
     except ValueError:
-        raise BadInputError(f"{key}: holds characters that are not Unicode: rename it") from None
+        raise BadInputError(f"{key}: contains characters that are not Unicode: rename it") from None
 
 
 def one_number(arrays: Mapping[str, np.ndarray], key: str) -> float:
-    """One number."""
+    """A single number."""
     if arrays[key].size != 1 or arrays[key].dtype.kind not in "iuf":
-        raise BadInputError(f"{key}: must be one number, as np.array(0.99)")
+        raise BadInputError(f"{key}: must be one number, such as np.array(0.99)")
     return float(arrays[key].ravel()[0])
 
 
 def check_arrays(arrays: Collection[str], required: Collection[str], optional: Collection[str]) -> None:
-    """Refuse a file that lacks an array, or holds one that means nothing."""
+    """Refuse a file that lacks a required array or contains an unknown one."""
     for name in required:
         if name not in arrays:
             raise BadInputError(f"array {quote(name)} is missing: add it")
@@ -96,7 +96,7 @@ def check_arrays(arrays: Collection[str], required: Collection[str], optional: C
 
 
 def check_names(listed: Iterable[str]) -> None:
-    """Refuse names that an array of texts would damage."""
+    """Refuse names that an array of strings would truncate."""
     for name in listed:
         if name.endswith("\0"):
             raise BadInputError(f"npz drops the NUL at the end of the name {quote(name)}: write JSON")

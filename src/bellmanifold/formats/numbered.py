@@ -1,7 +1,7 @@
-"""Environments whose observations or actions are several numbers, with one number for all of them.
+"""Wrappers that encode observations or actions of several numbers as one number.
 
-`MultiDiscrete` spaces, and tuples of `Discrete` ones (Blackjack's observations), have finitely many values. They are
-numbered as digits are, the last one changing fastest.
+`MultiDiscrete` spaces, and tuples of `Discrete` ones (Blackjack's observations), have finitely many values. These are
+numbered in mixed radix, the last component changing fastest.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from bellmanifold.formats.gymnasium import label_of
 
 
 class Digits:
-    """How the values of a space are numbered.
+    """The numbering of the values of a space.
 
     Attributes:
-        first, size: the least value of each number and how many there are.
+        first, size: smallest value of each component, and how many values it has.
     """
 
     def __init__(self, space: Any) -> None:
@@ -33,7 +33,7 @@ class Digits:
 
     @property
     def count(self) -> int:
-        """How many values the space has."""
+        """Number of values of the space."""
         return int(np.prod(self.size, dtype=object))
 
     def number(self, value: Any) -> int:
@@ -41,22 +41,22 @@ class Digits:
         return int(np.ravel_multi_index(np.ravel(np.asarray(value, dtype=int)) - self.first, self.size))
 
     def value(self, number: int | np.integer) -> Any:
-        """The value that has a number."""
+        """The value with a number."""
         digits = np.array(np.unravel_index(int(number), self.size)) + self.first
         return tuple(digits.tolist()) if self.is_tuple else digits.reshape(self.shape)
 
 
 def is_several(space: Any) -> bool:
-    """Whether a space has several numbers, each of which has finitely many values."""
+    """Whether a space has several components, each with finitely many values."""
     is_tuple = isinstance(space, Tuple) and len(space.spaces) > 0
     return isinstance(space, MultiDiscrete) or (is_tuple and all(isinstance(part, Discrete) for part in space.spaces))
 
 
 def numbered(env: Any) -> Any:
-    """An environment whose observations and actions are single numbers: itself, or wrapped so that they are.
+    """The environment, wrapped if necessary so that observations and actions are single numbers.
 
     Raises:
-        UnsupportedError: for spaces that do not have finitely many values.
+        UnsupportedError: for spaces of other kinds.
 
     >>> import gymnasium
     >>> numbered(gymnasium.make("Blackjack-v1")).observation_space

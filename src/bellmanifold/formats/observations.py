@@ -1,15 +1,15 @@
-"""The data files `bellmanifold.data/1` and `data/2`: observations in order of time, in JSON and as `.npz` twins.
+"""The data files `bellmanifold.data/1` and `data/2`: observations in chronological order, in JSON and as `.npz` twins.
 
-An observation has "state", "action" and "reward", which may be left out where the model's reward is meant. In version 2
-it may also have "sd", the standard deviation of this reward, and "next", the state it led to, or a goal; and where the
-problem leaves a reward open, "next" alone says where the pair led, and nothing about what it paid.
+An observation has "state", "action" and "reward"; without "reward" it means the model's own. In version 2 it may also
+have "sd", the standard deviation of this reward, and "next", the state or goal it led to. Where the problem leaves a
+reward open, an observation with "next" and no "reward" only says where the pair led.
 
-The `.npz` twin has `format`, the names in `state_names` and `action_names` (goals are states here), and one entry per
-observation in `state` and `action` (their numbers there), `reward` (NaN: left out) and, in version 2, `sd` (NaN: left
-out) and `next` (the number of a state, -1: left out).
+The `.npz` twin has `format`, the names in `state_names` and `action_names` (here goals are states), and one entry per
+observation in `state` and `action` (indices into the names), `reward` (NaN: absent) and, in version 2, `sd` (NaN:
+absent) and `next` (index of a state, -1: absent).
 
-Both versions are read; what is written is the oldest version that can say it. A table (CSV) says the same as a line per
-observation (`bellmanifold.formats.csv_data`).
+Both versions can be read; the oldest version that can represent the data is written. A table (CSV) has the same content
+with one line per observation (`bellmanifold.formats.csv_data`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _ARRAYS = ("format", "state_names", "action_names", "state", "action", "reward")
 
 
 def load_data(path: str | os.PathLike[str], model: SSP) -> Dataset:
-    """Read a data file for a problem: JSON, npz or a table (CSV), told apart by content; a name in .csv is a table."""
+    """Read a data file for a problem: JSON, npz or a table (CSV), recognised by content or by a name in .csv."""
     require_kind(path, (str, os.PathLike), "path", "give the name of a data file, and the problem second")
     require_problem(model)
     with located(label(path)):
@@ -62,7 +62,7 @@ def load_data(path: str | os.PathLike[str], model: SSP) -> Dataset:
 
 
 def write_data(data: Dataset, path: str | os.PathLike[str]) -> None:
-    """Write a data file with every known reward: npz or a table for names ending in .npz or .csv, else JSON."""
+    """Write a data file with every known reward: npz or CSV for names ending in .npz or .csv, otherwise JSON."""
     require_data(data)
     require_kind(path, (str, os.PathLike), "path", "give the name of a file, second")
     if os.fspath(path).endswith(".npz"):
@@ -74,7 +74,7 @@ def write_data(data: Dataset, path: str | os.PathLike[str]) -> None:
 
 
 def _version_of(data: Dataset) -> int:
-    """The oldest version that can say all of the data."""
+    """The oldest version that can represent the data."""
     more = np.isnan(data.reward) | ~np.isnan(data.sd) | (data.next >= 0)
     return 2 if more.any() else 1
 
@@ -88,7 +88,7 @@ def from_json(value: Any, model: SSP) -> Dataset:
 
 
 def _observation(item: Any, where: str, needs: str) -> Observation:
-    """One observation of a file; `needs`: see `record`."""
+    """Parse one observation of a file; for `needs` see `record`."""
     fields = record(item, where, ("state", "action"), ("reward",), ("sd", "next"), needs)
     state, action = text(fields["state"], f"{where}.state"), text(fields["action"], f"{where}.action")
     for key, meaning in _MEANING.items():
@@ -100,7 +100,7 @@ def _observation(item: Any, where: str, needs: str) -> Observation:
 
 
 def data_text(data: Dataset) -> str:
-    """A data file as JSON text, in the oldest version that can say it."""
+    """A data file as JSON text, in the oldest version that can represent it."""
     columns = data.columns()
     rows = (zip(columns, row, strict=True) for row in zip(*columns.values(), strict=True))
     seen = [{key: value for key, value in row if not is_missing(value)} for row in rows]
@@ -128,7 +128,7 @@ def from_npz(content: bytes, model: SSP) -> Dataset:
 
 
 def _list(arrays: Mapping[str, np.ndarray], key: str, kinds: str, length: int | None = None) -> np.ndarray:
-    """A list of numbers, one per observation."""
+    """An array of numbers, one per observation, checked."""
     array = arrays[key]
     if array.ndim != 1 or (array.size and array.dtype.kind not in kinds):
         raise BadInputError(f"{key}: must be a list of {'numbers' if 'f' in kinds else 'whole numbers'}")
@@ -138,7 +138,7 @@ def _list(arrays: Mapping[str, np.ndarray], key: str, kinds: str, length: int | 
 
 
 def _numbers(arrays: Mapping[str, np.ndarray], key: str, below: int, length: int, least: int = 0) -> np.ndarray:
-    """A list of indices."""
+    """An array of indices from `least` to `below` - 1, checked."""
     array = _list(arrays, key, "iu", length).astype(np.int64)
     wrong = (array < least) | (array >= below)
     if wrong.any():

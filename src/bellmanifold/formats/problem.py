@@ -1,15 +1,14 @@
-"""The problem files `bellmanifold.ssp/1` and `ssp/2`, in JSON and as their `.npz` twins for large problems.
+"""The problem files `bellmanifold.ssp/1` and `ssp/2`, in JSON and as `.npz` twins for large problems.
 
-In version 2 a pair may lack "next" (its law is unknown), "reward" (its reward is unknown), or both, and a
-"prior" {"mean": m, "sd": s} of the action value may be stated, for the whole problem or in a pair. "open_discount" is
-what the problem was discounted by already, for laws that are open (`SSP`); "discount" counts for all laws.
+In version 2 a pair may lack "next" (its law is unknown), "reward" (its reward is unknown) or both, and a "prior"
+{"mean": m, "sd": s} of action values may be stated for the whole problem or for a pair. "open_discount" is a discount
+already applied to the known laws, which remains to be applied to open ones (`SSP`); "discount" applies to all laws.
 
 The arrays of the `.npz` twin are those of `Description`; without `format` it is version 1. In version 2 an open reward
-is NaN and an open law an empty row. What pairs state of their priors is in `prior_mean` and `prior_sd`, one entry per
-pair, NaN where nothing is stated; what the whole problem states, in `problem_prior_mean` and `problem_prior_sd`, one
-number each.
+is NaN and an open law an empty row. Priors of pairs are in `prior_mean` and `prior_sd`, one entry per pair, NaN where
+none is stated; the prior of the whole problem is in `problem_prior_mean` and `problem_prior_sd`, one number each.
 
-Both versions are read; what is written is the oldest version that can say it.
+Both versions can be read; the oldest version that can represent the problem is written.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _OPEN = ("open_discount", "prior_mean", "prior_sd", "problem_prior_mean", "probl
 
 
 def read_problem(path: str | os.PathLike[str]) -> SSP:
-    """Read a problem file, JSON or npz (told apart by content)."""
+    """Read a problem file, JSON or npz (recognised by content)."""
     with located(label(path)):
         content = read_bytes(path)
         if content.startswith(b"PK"):
@@ -59,7 +58,7 @@ def read_problem(path: str | os.PathLike[str]) -> SSP:
 
 
 def write_problem(model: SSP, path: str | os.PathLike[str]) -> None:
-    """Write a problem file: npz, or DRN for model checkers, for names ending in .npz or .drn, else JSON."""
+    """Write a problem file in the format that its name ends in: .json, .npz, or .drn for model checkers."""
     require_problem(model)
     require_kind(path, (str, os.PathLike), "path", "give the name of a file, second")
     if not os.fspath(path).endswith((".npz", ".json", ".drn")):
@@ -73,7 +72,7 @@ def write_problem(model: SSP, path: str | os.PathLike[str]) -> None:
 
 
 def find_version(value: Mapping[str, Any], formats: tuple[str, ...]) -> int:
-    """The version of a file, from 1; refuse one of another format."""
+    """The version of a file, counted from 1; refuse a file of another format."""
     if value.get("format") not in formats:
         found = quote(value["format"]) if "format" in value else "missing"
         swapped = ": the problem comes first, then the data" if value.get("format") in FORMATS + DATA_FORMATS else ""
@@ -82,7 +81,7 @@ def find_version(value: Mapping[str, Any], formats: tuple[str, ...]) -> int:
 
 
 def version_of(model: SSP) -> int:
-    """The oldest version that can say all of a problem."""
+    """The oldest version that can represent a problem."""
     return 2 if model.is_open or model.prior is not None else 1
 
 
@@ -109,14 +108,14 @@ def from_json(value: Any) -> SSP:
         priors.append(_prior(fields, f"{where}: prior"))
         successors = fields.get("next", {})
         if not isinstance(successors, dict):
-            raise BadInputError(f'{where}: next must be an object of probabilities, as {{"goal": 1.0}}')
+            raise BadInputError(f'{where}: next must be an object of probabilities, such as {{"goal": 1.0}}')
         for name, probability in successors.items():
             next_state.append(state(name, f"{where}: next state"))
             next_prob.append(number(probability, f"{where}: probability of {quote(name)}"))
         next_start.append(len(next_state))
     initial = whole["initial"]
     if not isinstance(initial, dict):
-        raise BadInputError('initial must be an object of probabilities, as {"s1": 1.0}')
+        raise BadInputError('initial must be an object of probabilities, such as {"s1": 1.0}')
     start = [state(name, "initial state") for name in initial]
     start_prob = [number(p, f"initial: probability of {quote(name)}") for name, p in initial.items()]
     metadata = plain_object(whole.get("metadata", {}), "metadata")
@@ -146,7 +145,7 @@ def from_json(value: Any) -> SSP:
 
 
 def _pair(value: Any, where: str, needs: str) -> tuple[Mapping[str, Any], str]:
-    """The object of a pair, and what messages call it; in version 2 what is unknown is left out, not null or {}."""
+    """The fields of a pair, and its name in messages; in version 2 unknown fields are absent, not null or {}."""
     fields = record(value, where, ("state", "action"), ("reward", "next", "reward_sd"), ("prior",), needs)
     for key in ("reward", "next"):
         if needs and key not in fields:
@@ -161,7 +160,7 @@ def _pair(value: Any, where: str, needs: str) -> tuple[Mapping[str, Any], str]:
 
 
 def _prior(fields: Mapping[str, Any], where: str) -> tuple[float | None, float | None]:
-    """The mean and the sd that an object states under "prior"."""
+    """The mean and sd stated under "prior", None for each that is absent."""
     if "prior" not in fields:
         return None, None
     stated = record(fields["prior"], where, (), ("mean", "sd"))
@@ -174,7 +173,7 @@ def _prior(fields: Mapping[str, Any], where: str) -> tuple[float | None, float |
 
 
 def to_json_text(model: SSP) -> str:
-    """The text of a problem file, one pair per line, in the oldest version that can say it."""
+    """The text of a problem file, one pair per line, in the oldest version that can represent it."""
 
     def dumps(value: object) -> str:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
@@ -206,7 +205,7 @@ def to_json_text(model: SSP) -> str:
 
 
 def _prior_object(mean: float | None, sd: float | None) -> dict[str, dict[str, float]]:
-    """What is stated of a prior, as the entry of an object; none where nothing is."""
+    """The entry "prior" of an object; empty if neither mean nor sd is stated."""
     stated = {key: value for key, value in (("mean", mean), ("sd", sd)) if value is not None and not np.isnan(value)}
     return {"prior": stated} if stated else {}
 
@@ -251,7 +250,7 @@ def from_npz(content: bytes) -> SSP:
 
 
 def _prior_of_arrays(arrays: Mapping[str, np.ndarray]) -> StatedPrior:
-    """What the arrays of a problem state of its prior."""
+    """The prior stated in the arrays of a problem."""
     mean, sd = (one_number(arrays, key) if key in arrays else np.nan for key in _OPEN[3:])
     count, pairs = arrays["pair_state"].size, []
     for key in _OPEN[1:3]:

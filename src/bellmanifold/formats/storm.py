@@ -1,11 +1,11 @@
-"""PRISM and JANI files as problems, built by Storm (the extra "storm") in a process of its own.
+"""PRISM and JANI files as problems, built by Storm (the extra "storm") in a separate process.
 
 MODEL is the file, the constants it leaves open, and a property: `coin.prism?N=2&property=steps_min`. Properties of a
-JANI file are in the file; those of a PRISM file in one of the same name that ends in `.props` (or `.pctl`, `.prctl`),
-or a property is written out: `coin.prism?N=2&property=Rmin=? [F "done"]`.
+JANI file are in the file itself; those of a PRISM file are in a file of the same name that ends in `.props` (or
+`.pctl`, `.prctl`). A property may also be written out: `coin.prism?N=2&property=Rmin=? [F "done"]`.
 
-The process (`formats.storm_build`) leaves Storm's binary archive UMB behind: arrays of choices, successors,
-probabilities, rewards and labels, which are read as they are.
+The process (`formats.storm_build`) writes Storm's binary archive UMB: arrays of choices, successors, probabilities,
+rewards and labels, which are read as they are.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from bellmanifold.ssp import SSP
 
 PROPERTY_FILES = (".props", ".pctl", ".prctl", ".pctls", ".csl")
 MEMORY, SHARE = 2**29, 200
-"""Bytes that Storm may take: its own, and for each pair or successor of the largest problem that is read."""
+"""Bytes that Storm may use: a constant, and so many per pair or successor of the largest problem allowed."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _VALUE = re.compile(r"true|false|-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?(/[1-9][0-9]*)?")
 
@@ -43,7 +43,7 @@ def read_storm(path: str, query: str = "") -> SSP:
     """Read a PRISM or JANI file; the query gives a `property` and the constants that the file leaves open."""
     with located(label(path)):
         given = read_query(query)
-        read_bytes(path)  # says what is wrong with the file, if it is not its content
+        read_bytes(path)  # raises an error if the file cannot be read
         asked = given.pop("property", None)
         for name, value in given.items():
             if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
@@ -67,7 +67,7 @@ def read_storm(path: str, query: str = "") -> SSP:
 
 
 def _beside(path: str) -> dict[str, str]:
-    """The name of the property file beside a model, and its text."""
+    """The name and text of the property file beside a model; empty if there is none."""
     stem = os.path.splitext(path)[0]
     for suffix in PROPERTY_FILES:
         if os.path.isfile(stem + suffix):
@@ -78,7 +78,7 @@ def _beside(path: str) -> dict[str, str]:
 
 
 def _build(request: dict[str, Any]) -> dict[str, Any]:
-    """What Storm found, or a clear line about why it did not."""
+    """Run Storm in a process; its outcome, or an error that says in one line why there is none."""
     program = str(Path(__file__).with_name("storm_build.py"))
     done = subprocess.run(
         [sys.executable, program], input=json.dumps(request), text=True, capture_output=True, check=False
@@ -87,7 +87,7 @@ def _build(request: dict[str, Any]) -> dict[str, Any]:
     if not answer.exists():
         code = done.returncode
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-        last = quote((done.stderr.strip() or "it said nothing").splitlines()[-1])
+        last = quote((done.stderr.strip() or "it printed nothing").splitlines()[-1])
         raise BadInputError(f"Storm {how} while it built the model ({last}): check the file with Storm itself")
     outcome: dict[str, Any] = json.loads(answer.read_text())
     if "memory" in outcome:
@@ -101,7 +101,7 @@ def _build(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _explicit(folder: Path, outcome: dict[str, Any]) -> Explicit:
-    """The model that Storm left in a folder."""
+    """The model that Storm wrote to a folder."""
     with tarfile.open(folder / "model.umb") as archive:
         parts = {member.name: archive.extractfile(member) for member in archive.getmembers()}
         content = {name: file.read() for name, file in parts.items() if file is not None}
@@ -144,7 +144,7 @@ def _explicit(folder: Path, outcome: dict[str, Any]) -> Explicit:
 
 
 def _key(content: dict[str, bytes], reward: str | None) -> str:
-    """The folder of a reward structure in the archive; none where steps are counted."""
+    """The folder of a reward structure in the archive; "none" if steps are counted."""
     if reward is None:
         return "none"
     listed = json.loads(content["index.json"])["annotations"]["rewards"]
@@ -152,7 +152,7 @@ def _key(content: dict[str, bytes], reward: str | None) -> str:
 
 
 def _labels(content: dict[str, bytes], choices: int) -> tuple[list[str], np.ndarray]:
-    """The labels of choices, and which each choice has; an empty one for none."""
+    """The labels of choices, empty for none, and the index of each choice's label."""
     if "actions/choices/values.bin" not in content:
         return [""], np.zeros(choices, dtype=np.int64)
     which = np.frombuffer(content["actions/choices/values.bin"], dtype="<u4").astype(np.int64)
@@ -164,7 +164,7 @@ def _labels(content: dict[str, bytes], choices: int) -> tuple[list[str], np.ndar
 
 
 def _state_names(folder: Path, variables: list[str], states: int) -> list[str]:
-    """The values of all variables, as "s=0,t=true"."""
+    """A name for each state: the values of all variables, as "s=0,t=true"."""
     columns = []
     for k, name in enumerate(variables):
         values, number = np.unique(np.load(folder / f"value-{k}.npy"), return_inverse=True)

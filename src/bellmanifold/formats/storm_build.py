@@ -1,9 +1,8 @@
-"""A PRISM or JANI file built into an explicit model by Storm: a program of its own, started by `formats.storm`.
+"""Separate program, started by `formats.storm`, that lets Storm build a PRISM or JANI file into an explicit model.
 
-Storm writes messages to the standard output whatever happens, and a fault in it ends the process. Here that does
-no harm: a request comes as JSON on the standard input, and answers go to a folder: `outcome.json`, either
-{"error": ...} or what the model is, and beside it `model.umb`, Storm's binary archive, `target.npy`, and the values of
-the variables.
+Storm always writes messages to standard output, and a crash in it ends the process; here neither does harm. A request
+arrives as JSON on standard input. Answers go to a folder: `outcome.json`, either {"error": ...} or a description of the
+model, and beside it `model.umb`, Storm's binary archive, `target.npy`, and the values of the variables.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ TYPES = ("DTMC", "MDP")
 EXAMPLE = 'R{"steps"}min=? [F "done"]'
 BUILT_IN_LABELS = ("init", "deadlock")
 OUT_OF_BOUNDS, OUT_OF_BOUNDS_BIT = "out_of_bounds", "_OutOfBoundsBit"
-"""How Storm marks the state that stands for a variable outside of its range."""
+"""How Storm marks the state that represents a variable outside its range."""
 _WHOLE = re.compile(r"-?[0-9]+")
 
 
 class RefusedError(Exception):
-    """What the request asks for cannot be had; the message says why and what to do."""
+    """The request cannot be fulfilled; the message states the reason and a remedy."""
 
 
 def main() -> None:
@@ -40,19 +39,19 @@ def main() -> None:
         outcome = {"error": str(error)}
     except MemoryError:
         outcome = {"memory": request["memory"]}
-    except Exception as error:  # Storm throws what C++ throws
-        outcome = {"error": f"Storm cannot read it: {said(error)}: mend the file, or the constants"}
+    except Exception as error:  # Storm raises many kinds of C++ exceptions
+        outcome = {"error": f"Storm cannot read it: {said(error)}: fix the file, or the constants"}
     (folder / "outcome.json").write_text(json.dumps(outcome))
 
 
 def said(error: Exception) -> str:
-    """What Storm says, in one line."""
+    """Storm's error message, in one line."""
     text = " ".join(str(error).split()) or type(error).__name__
     return (text.partition("Exception: ")[2] or text)[:400].rstrip(".")
 
 
 def build(request: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Build the model of a request, and write it."""
+    """Build the model of a request and write it to the folder."""
     import stormpy
 
     if not hasattr(stormpy.io, "UmbExportOptions"):
@@ -105,20 +104,20 @@ def build(request: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def parse(text: str, description: Any, request: dict[str, Any]) -> list[Any]:
-    """Properties that stand in the request or in a file beside the model."""
+    """Parse properties given in the request or in a file beside the model."""
     import stormpy
 
     try:
         found: list[Any] = stormpy.parse_properties(text, description)
     except RuntimeError as error:
         where = f'property "{text}"' if request["formula"] else f"its properties in {request['beside']}"
-        remedy = f"write it as {EXAMPLE}" if request["formula"] else f"mend them, or add ?property={EXAMPLE}"
+        remedy = f"write it as {EXAMPLE}" if request["formula"] else f"fix them, or add ?property={EXAMPLE}"
         raise RefusedError(f"Storm cannot read {where}: {said(error)}: {remedy}") from None
     return found
 
 
 def kind_of(description: Any) -> str:
-    """The type of a model; Storm knows some that stormpy has no name for."""
+    """The type of a model; stormpy has no name for some of Storm's types."""
     try:
         return str(description.model_type.name)
     except ValueError:
@@ -126,7 +125,7 @@ def kind_of(description: Any) -> str:
 
 
 def choose(properties: list[Any], asked: str | None) -> Any:
-    """The property of that name or number, or the only one of its kind; refused if it is no reward until a target."""
+    """The property of a given name or number, or the only suitable one; refused unless a reward until a target."""
     names = ", ".join(prop.get_name() for prop in properties[:20])
     if asked is not None:
         found = [prop for prop in properties if prop.get_name() == asked]
@@ -151,8 +150,8 @@ def choose(properties: list[Any], asked: str | None) -> Any:
 
 
 def fault(formula: Any) -> str:
-    """What keeps a property from being a reward until a target; nothing for one that is."""
-    only = f"only a reward until a target can be read, as {EXAMPLE}"
+    """Why a property is not a reward until a target; empty if it is one."""
+    only = f"only a reward until a target can be read, such as {EXAMPLE}"
     if not getattr(formula, "is_reward_operator_formula", False) and not is_steps(formula):
         return f"is not an expected reward: {only}"
     if not getattr(formula.subformula, "is_eventually_formula", False):
@@ -165,12 +164,12 @@ def fault(formula: Any) -> str:
 
 
 def is_steps(formula: Any) -> bool:
-    """Is this an expected time, `T=? [F ...]`, which in discrete time is a number of steps?"""
+    """Whether this is an expected time, `T=? [F ...]`, which in discrete time is a number of steps."""
     return type(formula).__name__ == "TimeOperatorFormula"
 
 
 def collected(formula: Any) -> list[str]:
-    """Which rewards a property collects: of moves ("steps"), of states ("exit"); a JANI property may name one only."""
+    """The rewards a property collects: of moves ("steps"), of states ("exit"); a JANI property may name only one."""
     named = re.match(r"F \[([a-z, ]*)\]", str(formula.subformula))
     return [kind for kind in ("steps", "exit") if named is None or kind in named[1]]
 
@@ -185,7 +184,7 @@ def require_labels(formula: Any, description: Any) -> None:
 
 
 def instantiate(description: Any, chosen: Any, given: dict[str, str]) -> tuple[Any, Any]:
-    """The model and the property with values for all constants."""
+    """The model and the property with all constants replaced by their values."""
     import stormpy
 
     free = {constant.name: constant.expression_variable for constant in description.constants if not constant.defined}
@@ -193,7 +192,7 @@ def instantiate(description: Any, chosen: Any, given: dict[str, str]) -> tuple[A
     for name, value in given.items():
         if name not in free:
             takes = ", ".join(sorted(free)) or "none"
-            raise RefusedError(f'constant "{name}" is not to be given: it takes property and the constants {takes}')
+            raise RefusedError(f'constant "{name}" cannot be set: it takes property and the constants {takes}')
         if free[name].has_boolean_type() != (value in ("true", "false")):
             wanted = "true or false" if free[name].has_boolean_type() else "a number"
             raise RefusedError(f'constant "{name}" is "{value}": give {wanted}')
@@ -209,7 +208,7 @@ def instantiate(description: Any, chosen: Any, given: dict[str, str]) -> tuple[A
 
 
 def reward_of(formula: Any) -> str | None:
-    """The reward structure that a property names."""
+    """The reward structure that a property names, or None."""
     if is_steps(formula):
         return None
     named = formula.has_reward_model_name
@@ -217,7 +216,7 @@ def reward_of(formula: Any) -> str | None:
 
 
 def require_reward(name: str | None, structures: list[str]) -> str:
-    """The reward structure that a property is about, of those that there are."""
+    """The reward structure that a property refers to, checked against those that exist."""
     if not structures:
         raise RefusedError(
             "it has no reward structure: add one (rewards ... endrewards), or ask for steps, T=? [F ...]"
@@ -233,7 +232,7 @@ def require_reward(name: str | None, structures: list[str]) -> str:
 
 
 def sense_of(formula: Any, has_choice: bool) -> str:
-    """Whether a reward is minimised or maximised; where nothing is chosen it does not matter."""
+    """Whether a reward is minimised or maximised; without choices it makes no difference."""
     if formula.has_optimality_type:
         return "max" if "MAX" in formula.optimality_type.name else "min"
     if has_choice:
@@ -242,7 +241,7 @@ def sense_of(formula: Any, has_choice: bool) -> str:
 
 
 def _transient(description: Any) -> set[str]:
-    """Variables of a JANI model that are no part of its states: rewards and labels."""
+    """Transient variables of a JANI model (rewards and labels), which are not part of its states."""
     owners = [description, *getattr(description, "automata", [])]
     known = [
         variable for owner in owners for variable in getattr(owner, "global_variables", getattr(owner, "variables", []))
@@ -251,7 +250,7 @@ def _transient(description: Any) -> set[str]:
 
 
 def _variables(valuations: Any, transient: set[str], folder: Path, states: int) -> list[str]:
-    """Names of the variables; the values of the k-th go to `value-k.npy`."""
+    """Names of the variables; writes the values of the k-th to `value-k.npy`."""
     names: list[str] = []
     for variable in sorted(valuations.get_all_variables(), key=lambda variable: str(variable.name)):
         if str(variable.name) in transient or str(variable.name) == OUT_OF_BOUNDS_BIT:
@@ -261,14 +260,14 @@ def _variables(valuations: Any, transient: set[str], folder: Path, states: int) 
         else:
             values = np.array(valuations.get_values_states(variable))
         if str(variable.name).startswith("_loc_") and (values == values[0]).all():
-            continue  # where an automaton is that has one place only
+            continue  # the location of an automaton that has only one
         np.save(folder / f"value-{len(names)}.npy", values.astype(str) if values.dtype.kind == "O" else values)
         names.append(str(variable.name))
     return names
 
 
 def _bits(vector: Any, states: int) -> np.ndarray:
-    """A bit vector, or a list of truth values, as an array."""
+    """A bit vector or a list of truth values as a boolean array."""
     if isinstance(vector, list):
         return np.array(vector, dtype=bool)
     chosen = np.zeros(states, dtype=bool)

@@ -1,1 +1,1 @@
-"""Runs as one HTML file that needs nothing else: what was run, how it went, and a player of its episodes."""
+"""Reports of runs as one self-contained HTML file: what was run, how it went, and an episode player."""

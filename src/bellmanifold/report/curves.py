@@ -1,7 +1,7 @@
-"""Curves over episodes, averaged over the runs of each cell, as the page's plots take them.
+"""Curves over episodes, averaged over the runs of each cell, in the form that the page's plots use.
 
-A problem with few cells has one panel that shows them all. One with many has a panel for each tolerance and prior
-scale; agents that know no tolerance appear in all panels of their prior scale.
+A problem with few cells has one panel that shows them all. With many cells, there is one panel per tolerance and prior
+scale; agents without a tolerance appear in all panels of their prior scale.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from bellmanifold.report.text import rounded, shown
 from bellmanifold.runs.metrics import sample_sd
 
 MOST_POINTS, LEAST_POINTS = 300, 20
-"""Episodes at which a curve is drawn, if there are few curves and if there are many."""
+"""Number of episodes at which a curve is drawn: with few curves, and at least with many."""
 MOST_NUMBERS = 120_000
-"""Numbers of all curves together, as far as `LEAST_POINTS` allow."""
+"""Size limit of all curves together, as far as `LEAST_POINTS` allows."""
 MOST_CURVES = 800
 MOST_TOGETHER = 12
 """Up to this many curves share a panel."""
 
 
 def curves(cells: Sequence[Cell]) -> tuple[dict[str, Any], str]:
-    """All curves and the panels of every problem, and a remark if there are more settings than curves."""
+    """All curves and the panels of every problem, and a remark in HTML if some settings are left out."""
     total, cells = len(cells), cells[:MOST_CURVES]
     remark = f"<p>The plots show the first {len(cells)} of {total:,} settings.</p>" if total > len(cells) else ""
     points = min(MOST_POINTS, max(LEAST_POINTS, MOST_NUMBERS // (8 * len(cells))))
@@ -58,7 +58,7 @@ def _key(cell: Cell) -> tuple[float | None, float | None]:
 
 
 def _named(cells: Sequence[Cell], numbers: Sequence[int], hidden: Sequence[str]) -> list[list[Any]]:
-    """Curves of a panel: number and label, which names what differs between the agent's cells there."""
+    """Number and label of each curve in a panel; labels name the settings that differ between the agent's cells."""
     told = {k: cells[k].settings.choices() | {"episodes": cells[k].settings.episodes} for k in numbers}
     values: dict[tuple[str, str], set[Any]] = {}
     for k, choices in told.items():
@@ -76,7 +76,7 @@ def _curve(cell: Cell, points: int) -> dict[str, Any]:
     regret, believed = np.array(cell.completed), np.array(cell.believed)
     chosen = np.unique(np.linspace(0, regret.shape[1] - 1, points).astype(int))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # episodes in which no run knows, or only one
+        warnings.simplefilter("ignore", RuntimeWarning)  # episodes with beliefs of at most one run
         belief_mean = np.nanmean(believed, axis=0)
         belief_sd = np.nan_to_num(np.nanstd(believed, axis=0, ddof=1))
     return {
@@ -95,7 +95,7 @@ def _curve(cell: Cell, points: int) -> dict[str, Any]:
 
 
 def _losses(cell: Cell, chosen: Int[np.ndarray, "points"]) -> dict[str, Any]:
-    """Expected loss beside the true one, means over runs, and where runs stopped; nothing if none was told to stop."""
+    """Expected and true loss, means over runs, and where runs stopped exploring; empty without `until_loss`."""
     expected, true, stop = np.mean(cell.expected_loss, axis=0), np.mean(cell.true_loss, axis=0), cell.stop
     told = bool(np.isfinite(cell.expected_loss).any())
     at_stop: dict[str, Any] | None = None

@@ -1,4 +1,4 @@
-"""The parts of a report that stand still: what was run, and by what."""
+"""The static parts of a report: what was run, and with which versions."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from bellmanifold.sweeps.plan import RunSettings
 
 MOST_MISSING = 20
 ROUNDING = 1e-12
-"""Runs whose curves end within this share of each other end in the same place: sums in another order."""
+"""Final values that differ by at most this share count as equal: the difference is due to the order of summation."""
 
 
 def overview(contents: Contents, paper: bool = False) -> str:
-    """The table of all cells; for the `paper` also with the regret as it has it, which giving up improves."""
+    """The table of all cells; for the `paper` with its definition of regret as well, which giving up improves."""
     head = ("problem", "agent", "settings", "runs", "episodes", "first optimal policy", "completed regret (sd)")
     stops = any(np.isfinite(cell.expected_loss).any() for cell in contents.cells)
     at_stop = ("stopped exploring", "expected loss then", "true loss then") if stops else ()
@@ -50,7 +50,7 @@ def _row(cell: Cell, paper: bool, stops: bool) -> list[str]:
 
 
 def _at_the_stop(cell: Cell) -> tuple[str, str, str]:
-    """Before which episode runs stopped exploring, what they expected to lose from then on, and what they lose."""
+    """The episode before which runs stopped exploring, and the expected and true loss at that point."""
     stop = cell.stop
     if stop is None:
         return ("no" if np.isfinite(cell.expected_loss).any() else ""), "", ""
@@ -59,7 +59,7 @@ def _at_the_stop(cell: Cell) -> tuple[str, str, str]:
 
 
 def _at_the_end(curves: list[Float[np.ndarray, "episodes"]]) -> str:
-    """Mean and standard deviation over runs of where their curves end."""
+    """Mean and standard deviation over runs of the final values of their curves."""
     last = np.array([curve[-1] for curve in curves])
     spread = sample_sd(last) if np.ptp(last) > ROUNDING * np.abs(last).max() else 0.0
     sd = f" ({spread:.3g})" if len(last) > 1 else ""
@@ -67,7 +67,7 @@ def _at_the_end(curves: list[Float[np.ndarray, "episodes"]]) -> str:
 
 
 def own_choices(settings: RunSettings) -> dict[str, Any]:
-    """What a run was told: tolerance and prior scale, and options that are not the agent's defaults."""
+    """A run's tolerance and prior scale, and the options that differ from the agent's defaults."""
     kind = AGENTS.get(settings.agent)
     usual = {} if kind is None else {name: option.default for name, option in kind.options.items()}
     main = ("epsilon", "prior_scale")
@@ -88,16 +88,16 @@ def _plain(value: Any) -> str:
 
 
 def provenance(contents: Contents) -> str:
-    """Which versions made the runs, most runs first."""
+    """The versions that made the runs, those with most runs first."""
     items = []
     for (version, commit, versions), runs in sorted(contents.made_by.items(), key=lambda item: -item[1]):
         source = f", commit <code>{escaped(commit)}</code>" if commit else ""
         items.append(f"<li>{runs} runs by bellmanifold {escaped(version)}{source}; {escaped(libraries(versions))}</li>")
     seconds = sum(sum(cell.seconds) for cell in contents.cells)
-    return f"<p>{seconds:,.0f} seconds of playing and learning in all.</p>\n<ul>{''.join(items)}</ul>"
+    return f"<p>{seconds:,.0f} seconds of playing and learning in total.</p>\n<ul>{''.join(items)}</ul>"
 
 
 def missing(contents: Contents) -> str:
-    """Which problems cannot be drawn, and why."""
+    """The problems that cannot be drawn, and why."""
     items = [f"<li>{escaped(name)}: {escaped(why)}</li>" for name, why in contents.missing.items()]
     return f"<p>Not drawn:</p><ul>{''.join(items[:MOST_MISSING])}</ul>" if items else ""

@@ -6,7 +6,7 @@
   const UNKNOWN = 65535;
 
   // ---- colours -------------------------------------------------------------------------------------------------
-  // Of actions: the palette of the library's pictures. Of agents: as in the paper's figures (Okabe and Ito's); two are lighter on dark pages.
+  // Actions have the palette of the library's pictures; agents have Okabe and Ito's, as in the paper's figures, two of them lighter on dark pages.
   const ACTIONS = ["#CC6677", "#4477AA", "#DDCC77", "#117733", "#AA4499", "#88CCEE", "#882255", "#44AA99"];
   const AGENTS = {
     "manifold": ["--exact", "dashdot"], "bayes-br": ["--relaxed", "solid"], "bayes-br-hmc": ["#E69F00", "dash"],
@@ -35,7 +35,7 @@
     };
   }
 
-  // Plotly reads a few tags in labels; names must stay text.
+  // Plotly interprets some tags in labels; names must stay text.
   const label = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 
   function curve(found, name, dash, key, sdKey, within) {
@@ -46,7 +46,7 @@
     };
     if (!sdKey || found.runs < 2) return [line];
     const at = found[key].map((_, k) => k).filter((k) => found[key][k] !== null);
-    const [least, most] = within;  // a probability stays between 0 and 1, whatever its spread
+    const [least, most] = within;  // the band of a probability stays between 0 and 1
     const upper = at.map((k) => Math.min(most, found[key][k] + found[sdKey][k]));
     const lower = at.map((k) => Math.max(least, found[key][k] - found[sdKey][k]));
     const x = at.map((k) => found.episode[k]);
@@ -90,7 +90,7 @@
     drawLosses(chosen);
   }
 
-  /** Expected loss beside the true one, and where runs stopped exploring. */
+  /** Expected and true loss, and when runs stopped exploring. */
   function drawLosses(chosen) {
     const known = chosen.filter(([found]) => found.expected_loss.length > 0);
     byId("loss-plot").closest("figure").hidden = known.length === 0;
@@ -123,7 +123,7 @@
   }
 
   // ---- the drawing ---------------------------------------------------------------------------------------------
-  // shapes.js, which stands before this text, draws arrows and pies
+  // shapes.js, which precedes this text, draws arrows and pies
   const FEW = 60, BROAD = 1.9;
 
   function drawScene(scene) {
@@ -185,7 +185,7 @@
     return run.ready;
   }
 
-  /** A packed number between 0 and 1 of this episode's belief; null if it is not known. */
+  /** A packed number between 0 and 1 of this episode's belief; null if unknown. */
   function believed(kind, pair) {
     const packed = unpacked(player.run)[kind], pairs = player.stage.scene.pair_state.length;
     if (packed === null) return null;
@@ -227,7 +227,7 @@
     ].join("\n");
   }
 
-  /** Which arrows this episode's moves went along: each pair with the states it led to. */
+  /** The arrows that this episode's moves followed: pairs with the states they led to. */
   function playedEdges() {
     const { run, stage, episode } = player, { scene } = stage, moves = run.moves[episode], goal = scene.states.length;
     const found = new Set();
@@ -256,7 +256,7 @@
     const judged = run.optimal === null ? "whether the policy was optimal is unknown" : `the policy was ${run.optimal[episode] ? "optimal" : "not optimal"}`;
     const cut = run.length[episode] > run.moves[episode].length ? ` (the first ${run.moves[episode].length} are drawn)` : "";
     const orUnknown = (value) => (value === null ? "unknown" : amount(value));
-    const over = run.stopped === null || episode < run.stopped ? "still exploring" : `exploring was over before episode ${run.stopped + 1}`;
+    const over = run.stopped === null || episode < run.stopped ? "still exploring" : `stopped exploring before episode ${run.stopped + 1}`;
     const loss = run.expected_loss === null ? [] : [`Expected loss ${orUnknown(run.expected_loss[episode])}, true loss of the policy played ${orUnknown(run.true_loss[episode])}; ${over}.`];
     return [
       `Episode ${episode + 1} of ${run.moves.length}: ${run.length[episode]} ${run.length[episode] === 1 ? "move" : "moves"}${cut}, ${end}.`,
@@ -410,7 +410,7 @@
     if (event.altKey || event.ctrlKey || event.metaKey) return;
     const on = event.target.tagName;
     if (on === "SELECT" || event.target.closest("details, .plot, .wide")) return;
-    if (!byId("player").contains(event.target) && !event.key.startsWith("Arrow")) return;  // they scroll the page
+    if (!byId("player").contains(event.target) && !event.key.startsWith("Arrow")) return;  // such keys scroll the page
     const steps = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity };
     if (event.key === "Escape") showTip(null);
     else if (event.key === " " && on !== "BUTTON") toggle();

@@ -1,8 +1,8 @@
 """The page: one HTML file that needs no network and loads nothing.
 
-A policy in its head allows the two programs that it carries, by their digests, and nothing else: neither another
-script, wherever it came from, nor a request. Plots are made by plotly's own program, of which the Python package
-carries a copy. Everything else is in `page.html`, `page.css` and `page.js` beside this module.
+A content security policy in its head allows the two scripts it contains, by their digests, and nothing else: no other
+script and no request. Plots are drawn by plotly.js, which comes with plotly's Python package. Everything else is in
+`page.html`, `page.css` and `page.js` beside this module.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from bellmanifold.report.scenes import fits, run_of, scene
 from bellmanifold.report.text import asset, digest, embedded, escaped, filled, program
 
 MOST_PLAYER_BYTES = 1_500_000
-"""Runs enter the player until it is this large."""
+"""Runs are added to the player until it is this large."""
 MOST_PLAYER_RUNS = 200
 
 
 def write_report(directory: Path, out: Path, one_more: Callable[[], None] = lambda: None, ledger: str = "") -> None:
-    """Write the report of a directory, perhaps with a section of claims; `one_more` is called after every run read."""
+    """Write the report of a directory, optionally with a ledger section; `one_more` is called after each run read."""
     page = make_page(read_directory(directory, one_more), directory.name or str(directory.resolve().name), ledger)
     write_atomically(out, lambda file: file.write(page.encode("utf-8")))
 
 
 def make_page(contents: Contents, title: str, ledger: str = "") -> str:
-    """The page as text."""
+    """The HTML text of the page."""
     from plotly.offline import get_plotlyjs
 
     scripts = {"plotly": get_plotlyjs(), "program": program("report", "page.js")}
@@ -63,7 +63,7 @@ def make_page(contents: Contents, title: str, ledger: str = "") -> str:
 def make_player(
     contents: Contents, most_runs: int = MOST_PLAYER_RUNS, most_bytes: int = MOST_PLAYER_BYTES
 ) -> tuple[dict[str, Any], str]:
-    """Scenes and runs of the player, the first run of every cell, then the second, and so on; and what is left out."""
+    """Scenes and runs of the player (each cell's first run, then the second, ...), and a remark on what is left out."""
     drawn = {name: model for name, model in contents.problems.items() if fits(model)}
     scenes = {name: number for number, name in enumerate(drawn)}
     ordered = [sorted(cell.runs, key=lambda file: file.settings.seed) for cell in contents.cells]
@@ -82,7 +82,7 @@ def make_player(
     total = sum(len(cell.runs) for cell in contents.cells)
     fits_all = "those whose problem can be drawn"
     which = fits_all if len(runs) == len(files) else "those with the first seeds of each setting, as many as fit"
-    remark = f"<p>The player holds {len(runs)} of {total:,} runs: {which}.</p>" if len(runs) < total else ""
+    remark = f"<p>The player contains {len(runs)} of {total:,} runs: {which}.</p>" if len(runs) < total else ""
     large = [name for name in contents.problems if name not in drawn]
     if large:
         remark += f"<p>Too large to be drawn: {', '.join(escaped(name) for name in large[:20])}.</p>"

@@ -1,8 +1,7 @@
-"""What a directory holds: its runs, cell by cell.
+"""Reading the runs of a directory, cell by cell.
 
-A *cell* is what a curve averages over: runs that agree in everything but their seeds. Runs are read one after the
-other, and of each only its curves are kept: eight numbers per episode. A run that is there twice, under whatever names,
-is counted once.
+A *cell* is what a curve averages over: runs that differ only in their seeds. Runs are read one at a time, and only
+their curves are kept: eight numbers per episode. A run that occurs twice, even under different names, is counted once.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ from bellmanifold.sweeps.store import read_arrays
 
 REQUIRED = ("regret", "completed_regret", "goal_reached", "optimal", "coverage", "seconds_total", "optimal_value")
 ROUNDING = 12
-"""Digits of a loss after the point: an optimal policy's value is the optimum except for rounding."""
+"""Decimal digits of a loss: an optimal policy's value equals the optimum up to rounding."""
 CURVES = (*REQUIRED, *LOSSES, "route", "route_probability")
 
 
 class RunFile(NamedTuple):
-    """Where a run is, and what it is."""
+    """A run's file and its settings."""
 
     path: Path
     settings: RunSettings
@@ -42,13 +41,13 @@ class RunFile(NamedTuple):
 
 @dataclass(frozen=True)
 class Stop:
-    """Runs of a cell that stopped exploring.
+    """Summary of a cell's runs that stopped exploring.
 
     Attributes:
-        runs: how many.
-        episode: the median of the first episodes, counted from 1, before which they had.
-        expected: what they expected to lose then, mean over these runs.
-        true: what they lose in truth, mean over these runs; NaN where it is not known.
+        runs: number of these runs.
+        episode: median over these runs of the first episode, counted from 1, without exploration.
+        expected: expected loss in that episode, mean over these runs.
+        true: true loss in that episode, mean over these runs; NaN if unknown.
     """
 
     runs: int
@@ -62,16 +61,16 @@ class Cell:
     """Runs that differ only in their seeds.
 
     Attributes:
-        settings: of the first run.
-        regret: cumulative regret of each run as the paper has it, shape (runs, episodes) once stacked; likewise
+        settings: settings of the first run.
+        regret: cumulative regret of each run as the paper defines it, shape (runs, episodes) when stacked; likewise
         completed: cumulative completed regret;
-        arrived: did the episode end at the goal? 1 or 0;
-        believed: probability that the agent gave to the optimal routes, NaN where it is not known;
-        optimal: was the policy that was played optimal? 1 or 0, NaN where the problem has no optimum;
+        arrived: 1 if the episode ended at the goal, otherwise 0;
+        believed: probability that the agent assigned to the optimal routes, NaN if unknown;
+        optimal: 1 if the policy played was optimal, otherwise 0, NaN if the optimum is unknown;
         coverage: share of pairs seen;
-        expected_loss: what the agent expected its best policy to lose, NaN without `until_loss`;
-        true_loss: optimal value minus that of the policy that was played, NaN where there is none.
-        stopped: the first episode, counted from 1, before which each run had stopped exploring; None if it did not.
+        expected_loss: expected loss of the agent's best policy, NaN without `until_loss`;
+        true_loss: optimal value minus that of the policy played, NaN if unknown.
+        stopped: first episode of each run, counted from 1, without exploration; None if the run never stopped.
     """
 
     settings: RunSettings
@@ -94,7 +93,7 @@ class Cell:
 
     @property
     def stop(self) -> Stop | None:
-        """Where its runs stopped exploring; None if none did."""
+        """When its runs stopped exploring; None if none did."""
         found = [(run, episode) for run, episode in enumerate(self.stopped) if episode is not None]
         if not found:
             return None
@@ -104,19 +103,19 @@ class Cell:
 
     @property
     def has_optimum(self) -> bool:
-        """Is there an optimum that the runs could be compared with?"""
+        """Whether the optimum is known for all runs."""
         return not np.isnan(self.optimal).any()
 
 
 @dataclass(frozen=True, eq=False)
 class Contents:
-    """What a directory holds.
+    """The contents of a directory.
 
     Attributes:
-        cells: in the order of their problems and agents.
-        problems: the problem of each reference that can be had.
-        missing: reference -> why its problem cannot be had.
-        made_by: what made the runs -> how many of them.
+        cells: sorted by problem and agent.
+        problems: the problem of each reference that could be loaded.
+        missing: reference -> why its problem could not be loaded.
+        made_by: (version, commit, library versions) -> number of runs made with them.
     """
 
     cells: list[Cell]
@@ -126,7 +125,7 @@ class Contents:
 
 
 def read_directory(directory: Path, one_more: Callable[[], None] = lambda: None) -> Contents:
-    """Read all runs of a directory, the --out of `learn`, `sweep`, `demo` or `reproduce`; `one_more` counts them."""
+    """Read all runs of a directory, the --out of `learn`, `sweep`, `demo` or `reproduce`; `one_more` marks progress."""
     cells: dict[RunSettings, Cell] = {}
     problems = _Problems(directory)
     made_by: dict[tuple[str, str, str], int] = {}
@@ -162,18 +161,18 @@ def read_directory(directory: Path, one_more: Callable[[], None] = lambda: None)
 
 
 def find_runs(directory: Path) -> list[Path]:
-    """The result files of a directory and of its folder `runs`, in the order of their names."""
+    """The result files of a directory and of its folder `runs`, sorted by name."""
     if not os.path.isdir(directory):
         fault = "not a directory" if os.path.exists(directory) else "no such directory"
         raise BadInputError(f"{label(directory)}: {fault}: give the --out of learn, sweep, demo or reproduce")
     found = sorted(directory.glob("*.nc")) + sorted((directory / "runs").glob("*.nc"))
     if not found:
-        raise BadInputError(f"{label(directory)}: holds no runs: give the --out of learn, sweep, demo or reproduce")
+        raise BadInputError(f"{label(directory)}: contains no runs: give the --out of learn, sweep, demo or reproduce")
     return found
 
 
 class _Problems:
-    """Problems by reference, as far as they are still what the runs were played on."""
+    """Problems by reference, provided that they have not changed since the runs were played."""
 
     def __init__(self, directory: Path, load: Callable[[str], Any] = load_problem) -> None:
         self.found: dict[str, SSP] = {}
@@ -186,15 +185,15 @@ class _Problems:
             self._look_for(reference, model_digest)
         if reference in self.found and self._digest[reference] != model_digest:
             del self.found[reference]
-            self.missing[reference] = "it was another problem when these runs were made"
+            self.missing[reference] = "the problem has changed since these runs were made"
         return self.found.get(reference)
 
     def _look_for(self, reference: str, model_digest: str) -> None:
-        """Take the problem of the first place that has the right one, else of the first that has any."""
+        """Load the problem from the first place with the right digest, or else from the first place that has one."""
         for place in _places(reference, self._directory):
             try:
                 if _is_file(reference) and os.path.exists(place) and not os.path.isfile(place):
-                    raise BadInputError(f"{label(place)}: is not a file")  # a pipe would keep us waiting forever
+                    raise BadInputError(f"{label(place)}: is not a file")  # reading a pipe could block forever
                 problem = self._load(place)
             except BellmanifoldError as error:
                 self.missing.setdefault(reference, str(error))
@@ -210,11 +209,11 @@ class _Problems:
         if reference in self.found:
             self.missing.pop(reference, None)
         elif _is_file(reference) and not os.path.isabs(reference):
-            self.missing[reference] += " (or give `report` where the runs were played)"
+            self.missing[reference] += " (or run `report` where the runs were played)"
 
 
 def _places(reference: str, directory: Path) -> list[str]:
-    """Where the problem of a reference may be: a relative path is looked for here, in the directory and above it."""
+    """Places of a reference's problem: a relative path is tried here, in the directory of runs and in its parents."""
     if not _is_file(reference) or os.path.isabs(reference):
         return [reference]
     home = directory.resolve()
@@ -229,14 +228,14 @@ def _is_file(reference: str) -> bool:
 def losses(
     found: Mapping[str, np.ndarray],
 ) -> tuple[Float[np.ndarray, "episodes"], Float[np.ndarray, "episodes"], Bool[np.ndarray, "episodes"]]:
-    """Expected and true loss of each episode, and whether exploring was over; NaN and False where a run has none."""
+    """Expected and true loss of each episode, and whether exploration had stopped; NaN and False if not recorded."""
     unknown = np.full(len(found["completed_regret"]), np.nan)
     expected, true, stopped = (found.get(name, unknown) for name in LOSSES)
     return expected, np.round(true, ROUNDING), np.asarray(stopped > 0, dtype=np.bool_)
 
 
 def _believed(found: Mapping[str, np.ndarray], model: SSP | None) -> Float[np.ndarray, "episodes"]:
-    """The probability an agent gave to the optimal routes in each episode."""
+    """The probability that an agent assigned to the optimal routes in each episode; NaN if unknown."""
     if model is None or "route_probability" not in found or np.isnan(found["optimal_value"]):
         return np.full(len(found["regret"]), np.nan)
     best = read_routes(model, found["route"]).collecting(float(found["optimal_value"]))
@@ -245,7 +244,7 @@ def _believed(found: Mapping[str, np.ndarray], model: SSP | None) -> Float[np.nd
 
 @lru_cache(maxsize=64)
 def libraries(versions: str) -> str:
-    """The recorded versions in words."""
+    """The recorded library versions as text."""
     try:
         found = parse_json(versions.encode("utf-8", "replace"))
     except BadInputError:

@@ -1,7 +1,7 @@
-"""What the episode player draws: problems as places and arrows, and runs as what happened and what was believed.
+"""Data of the episode player: problems as positions and arrows, runs as moves, outcomes and beliefs.
 
-Beliefs are many numbers. They travel as 16-bit integers in base 64, 65535 standing for "not known", and a belief that
-did not change from one episode to the next travels once.
+Beliefs are many numbers. They are stored as 16-bit integers in base 64, with 65535 for "unknown", and a belief that
+does not change from one episode to the next is stored once.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from bellmanifold.sweeps.record import LOSSES, require_fit
 from bellmanifold.sweeps.store import read_arrays
 
 MOST_STATES, MOST_CELLS, MOST_ARROWS = 150, 400, 4000
-"""The largest problem that is drawn; grids may have more states than others, because they are easier to read."""
+"""Limits on the problems that are drawn; grids may have more states than others, because they are easier to read."""
 MOST_MOVES = 200
-"""Moves of an episode that are shown."""
+"""Maximal number of moves shown per episode."""
 MOST_ROUTES = 8
-"""Routes whose probabilities are plotted beside a run."""
+"""Maximal number of routes whose probabilities are plotted for a run."""
 UNKNOWN = 65535
 HAPPENED = ("completed_regret", "total_reward", "goal_reached", "optimal", "moves", "pair", "optimal_value")
 BELIEVED = ("action_probability", "q_mean", "route", "route_probability")
 GOAL_BELOW = 0.7
-"""How much farther down than the last row the goal of a grid is put, so that arrows to it stay apart."""
+"""Additional distance of a grid's goal below the last row, so that arrows to it do not overlap."""
 
 
 def fits(model: SSP) -> bool:
-    """Is the problem small enough to be drawn?"""
+    """Whether the problem is small enough to be drawn."""
     return model.n_states <= (MOST_CELLS if on_grid(model) else MOST_STATES) and len(model.next_state) <= MOST_ARROWS
 
 
 def scene(model: SSP, reference: str) -> dict[str, Any]:
-    """A problem, to be drawn."""
+    """A problem as data for the player."""
     start, place = model.next_start.tolist(), positions(model)
     if on_grid(model) and "goal_cell" not in model.metadata:
         place[-1, 1] -= GOAL_BELOW
@@ -60,7 +60,7 @@ def scene(model: SSP, reference: str) -> dict[str, Any]:
 
 
 def run_of(file: RunFile, model: SSP, number: int) -> dict[str, Any]:
-    """A run, to be played in the scene of its problem that has this number."""
+    """A run as data for the player; `number` is that of its problem's scene."""
     found, _ = read_arrays(file.path, (*HAPPENED, *LOSSES, *BELIEVED))
     with located(label(file.path)):
         require_fit(found, HAPPENED, file.settings.episodes, model.n_pairs)
@@ -86,7 +86,7 @@ def run_of(file: RunFile, model: SSP, number: int) -> dict[str, Any]:
 
 
 def _losses(found: dict[str, np.ndarray]) -> dict[str, Any]:
-    """Expected and true loss of each episode and when exploring was over, counted from 0; None without `until_loss`."""
+    """Losses of each episode, and the first one, counted from 0, without exploration; None without `until_loss`."""
     expected, true, stopped = losses(found)
     if not np.isfinite(expected).any():
         return {"expected_loss": None, "true_loss": None, "stopped": None}
@@ -95,7 +95,7 @@ def _losses(found: dict[str, np.ndarray]) -> dict[str, Any]:
 
 
 def _first_played(pair: Int[np.ndarray, "moves"], begin: Int[np.ndarray, "_"], pairs: int) -> list[int]:
-    """The episode, counted from 0, in which each pair was played first; -1 if never."""
+    """The episode, counted from 0, in which each pair was first played; -1 if never."""
     first = np.full(pairs, -1)
     seen, where = np.unique(pair, return_index=True)
     first[seen] = np.searchsorted(begin, where, side="right") - 1
@@ -103,7 +103,7 @@ def _first_played(pair: Int[np.ndarray, "moves"], begin: Int[np.ndarray, "_"], p
 
 
 def _beliefs(found: dict[str, np.ndarray], pairs: int) -> dict[str, Any]:
-    """Pies, mean values and the probability that a sampled route plays each pair, one row per belief."""
+    """Pies, mean values and the probability that a sampled route plays each pair, one row per distinct belief."""
     episodes = len(found["goal_reached"])
     unknown = np.full((episodes, pairs), np.nan)
     pie, value = found.get("action_probability", unknown), found.get("q_mean", unknown)
@@ -127,12 +127,12 @@ def _on_routes(found: dict[str, np.ndarray], pairs: int) -> Float[np.ndarray, "e
     """The probability that a route drawn from the belief plays each pair."""
     route, probability = found["route"], found["route_probability"]
     plays = np.zeros((len(route), pairs + 1))
-    plays[np.arange(len(route))[:, None], route] = 1.0  # padding, -1, goes to the last column
+    plays[np.arange(len(route))[:, None], route] = 1.0  # padding (-1) goes to the last column
     return probability @ plays[:, :-1]
 
 
 def _routes(found: dict[str, np.ndarray], model: SSP) -> dict[str, Any]:
-    """The routes that were most probable at some time, with their probabilities in each episode."""
+    """The most probable routes at any time, optimal ones preferred, with their probabilities in each episode."""
     if "route" not in found:
         return {"routes": None}
     probability = np.nan_to_num(found["route_probability"])
@@ -148,7 +148,7 @@ def _routes(found: dict[str, np.ndarray], model: SSP) -> dict[str, Any]:
 
 
 def packed(share: Float[np.ndarray, "rows columns"]) -> str:
-    """Numbers from 0 to 1, or NaN, as 16-bit integers in base 64."""
+    """Pack numbers from 0 to 1, or NaN, as 16-bit integers in base 64."""
     scaled = np.round(np.clip(np.nan_to_num(share), 0.0, 1.0) * (UNKNOWN - 1))
     whole = np.where(np.isfinite(share), scaled, UNKNOWN).astype("<u2")
     return base64.b64encode(whole.tobytes()).decode("ascii")

@@ -1,5 +1,5 @@
 "use strict";
-// Arrows and pies: what the report's player and the explorer draw alike. Both programs begin with this text.
+// Arrows and pies, drawn alike by the report's player and the explorer. Both scripts begin with this text.
 const SVG = "http://www.w3.org/2000/svg";
 const UNIT = 92, RADIUS = 24;
 
@@ -18,7 +18,7 @@ function towards(from, to, length) {
   return [from[0] + (x / far) * length, from[1] + (y / far) * length];
 }
 
-/** Line and head of an arrow and where its name goes; each action of a state bends by its own amount, and loops on its own side. */
+/** Line and head of an arrow, and the position of its name; actions of a state differ in curvature, and in the side of their loops. */
 function arrowShape(from, to, order, stays) {
   let begin, one, two, tip;
   if (stays) {
@@ -35,13 +35,13 @@ function arrowShape(from, to, order, stays) {
   }
   const neck = towards(tip, two, 11), side = [(neck[1] - tip[1]) * 0.5, (tip[0] - neck[0]) * 0.5];
   const left = [neck[0] + side[0], neck[1] + side[1]], right = [neck[0] - side[0], neck[1] - side[1]];
-  const t = stays ? 0.5 : 0.38, rest = 1 - t;  // names stay near the state that they belong to
+  const t = stays ? 0.5 : 0.38, rest = 1 - t;  // names stay near the state they belong to
   const middle = [0, 1].map((k) => rest ** 3 * begin[k] + 3 * rest * t * (rest * one[k] + t * two[k]) + t ** 3 * neck[k]);
   const chord = stays ? from : [rest * begin[0] + t * tip[0], rest * begin[1] + t * tip[1]];
   return { line: `M${point(begin)}C${point(one)} ${point(two)} ${point(neck)}`, head: `M${point(tip)}L${point(left)}L${point(right)}Z`, label: towards(middle, chord, Math.abs(middle[0] - chord[0]) < Math.abs(middle[1] - chord[1]) ? -14 : -9), side: middle[0] - chord[0] };
 }
 
-/** An arrow in a group of its own: what can be pointed at, a border, the line and, if it has one, the head. */
+/** An arrow in its own group: the area that reacts to the pointer, a border, the line and, if any, the head. */
 function drawArrow({ line, head }, colour, opacity, attributes, parent) {
   const group = shape("g", attributes, parent);
   shape("path", { class: "hit", d: line }, group);
@@ -51,7 +51,7 @@ function drawArrow({ line, head }, colour, opacity, attributes, parent) {
   return group;
 }
 
-/** A state in a group of its own: a circle, a place for the wedges of its pie, and the rim. */
+/** A state in its own group: a circle, a group for the wedges of its pie, and the rim. */
 function drawState([cx, cy], attributes, parent) {
   const group = shape("g", attributes, parent);
   shape("circle", { class: "empty", cx, cy, r: RADIUS }, group);
@@ -60,7 +60,7 @@ function drawState([cx, cy], attributes, parent) {
   return { group, wedges };
 }
 
-/** The wedges of a pie, one after the other: how much each gets of all, its colour, and further attributes. */
+/** Fill a pie with wedges; each slice has a share of the total, a colour, and further attributes. */
 function fillPie(wedges, place, slices) {
   const total = slices.reduce((sum, [share]) => sum + share, 0);
   let turn = 0;
@@ -71,7 +71,7 @@ function fillPie(wedges, place, slices) {
   }));
 }
 
-/** Entries of a legend: a name each, and how the line beside it looks. Names come from files, and keep their direction to themselves. */
+/** Legend entries: a name each, and the look of the line beside it. Names come from files, so their text direction is isolated. */
 function legendEntries(entries) {
   return entries.map(([name, look]) => {
     const span = document.createElement("span"), text = document.createElement("bdi");
@@ -83,7 +83,7 @@ function legendEntries(entries) {
   });
 }
 
-/** A wedge of a pie, from one share of the turn to another, counter-clockwise from the top. */
+/** A wedge of a pie between two fractions of a turn, counter-clockwise from the top. */
 function wedge([x, y], from, to) {
   if (to - from >= 0.99999) return `M${rounded(x)} ${rounded(y - RADIUS)}a${RADIUS} ${RADIUS} 0 1 0 0.01 0Z`;
   const at = (turn) => [x - RADIUS * Math.sin(2 * Math.PI * turn), y - RADIUS * Math.cos(2 * Math.PI * turn)];
