@@ -17,7 +17,7 @@ import numpy as np
 import bellmanifold as bm
 from bellmanifold.jax_setup import random_key
 from bellmanifold.posteriors.coordinates import Coordinates
-from bellmanifold.posteriors.laws import closed
+from bellmanifold.posteriors.laws import close_laws
 from bellmanifold.posteriors.system import chart_of, drawn_laws, system_of
 from bellmanifold.posteriors.target import Target, relaxed_target
 from bellmanifold.posteriors.weight import propose
@@ -32,7 +32,7 @@ def targets() -> tuple[Target, Target]:
     given = relaxed_target(bm.Dataset(grid, seen, grid.reward[seen]), 0.0, 10.0)
     landing = grid.next_state[grid.next_start[seen]]
     data = bm.Dataset(grid.opened(), seen, grid.reward[seen], np.full(len(seen), np.nan), landing)
-    whole, laws, no_law = closed(data, "dirichlet")
+    whole, laws, no_law = close_laws(data, "dirichlet")
     unknown = relaxed_target(replace(data, model=whole), 0.0, 10.0)
     return given, replace(unknown, laws=laws, no_law=no_law)
 

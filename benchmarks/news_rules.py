@@ -43,7 +43,7 @@ def curious(rule: str, model: Any, settings: Any) -> Any:
     class Curious(PosteriorSampling):
         """It may want to see again what it has seen."""
 
-        def _directed(self, drawn, rng):
+        def _towards_news(self, drawn, rng):
             memory, again = self.memory, self.memory.count < LEAST
             if rule == "unsure":
                 share = self._source.beliefs().action_probability

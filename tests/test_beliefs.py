@@ -103,7 +103,7 @@ def test_a_walk_shows_its_one_draw():
 class WalkingSparsely(PosteriorSampling):
     """Walks on sparse systems although the problem would fit a batch."""
 
-    def _renewed(self, target, rng):
+    def _new_source(self, target, rng):
         return Walk(target, None, rng, self._source)
 
 

@@ -140,7 +140,7 @@ def test_states_whose_priors_differ_have_walls_without_data():
 
 def test_gaussians_that_are_kept_are_looked_up():
     cells = cells_of(target(), 100)
-    every = cells.computed(np.arange(2))
+    every = cells.compute(np.arange(2))
     some = np.array([cells.n_cells - 1, 0, cells.fastest])
     found, at = replace(cells, stored=every).gaussians(some)
     again, place = cells.gaussians(some)

@@ -13,7 +13,7 @@ from bellmanifold import envs, solver
 from bellmanifold.chart.arrangement import padded_successors
 from bellmanifold.chart.batch import ChartLimits, TooLargeError, batch_chart, known_chart
 from bellmanifold.chart.bellman import residuals, transitions
-from bellmanifold.chart.elimination import censored, chosen, eliminate_batch, moves_within, policy_iteration
+from bellmanifold.chart.elimination import censor, chosen, eliminate_batch, moves_within, policy_iteration
 from bellmanifold.chart.layout import Block
 from bellmanifold.chart.narrow import narrow_block
 from bellmanifold.chart.sparse import sparse_chart
@@ -224,7 +224,7 @@ def test_chains_watched_at_their_first_states_only(rng):
     """Moves by way of the others, P + Q (I - R)^-1 S, what leaves by way of them, and log det (I - R)."""
     moves = rng.random((2, 4, 4)) / 5
     out = 1.0 - moves.sum(axis=2)
-    watch = jax.jit(censored, static_argnums=2)
+    watch = jax.jit(censor, static_argnums=2)
     log_det, inner, leaving = watch(*(jnp.asarray(np.moveaxis(array, 0, -1)) for array in (moves, out)), 2)
     for k, (chain, leaves) in enumerate(zip(moves, out, strict=True)):
         others = np.eye(2) - chain[2:, 2:]

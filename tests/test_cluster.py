@@ -185,7 +185,7 @@ def test_a_scheduler_that_is_restarted_costs_only_the_runs_in_flight(tmp_path):
             assert wait_for_address(described) == address
             printed, complaint = first.communicate(timeout=120)
             assert (first.returncode, printed) == (70, "")
-            assert "the Dask scheduler has gone: finished runs are kept, give the same command again" in complaint
+            assert "the Dask scheduler has gone: finished runs are kept, run the same command again" in complaint
             assert "Traceback" not in complaint, complaint
             kept = numbers(out)
             assert 2 <= len(kept) < 20

@@ -108,7 +108,7 @@ def test_large_components_by_each_method(method, problem, rng):
     inner = csr_array(moves[own][:, own])
     out = out[own] + (moves[own].sum(axis=1) - inner.sum(axis=1))
     chain, right = blocks.Chain(inner, leaving[own], out), -rng.random(len(own))
-    order, closing = blocks._unrolled(inner)
+    order, closing = blocks._unroll(inner)
     if method == "_cut":
         assert len(closing) <= 3
         found = blocks._cut(chain, right[:, None], closing)[:, 0]

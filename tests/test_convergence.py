@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from bellmanifold.posteriors import convergence
-from bellmanifold.posteriors.convergence import Convergence, converged, evenly_spread, have_mixed, r_hat_and_effective
+from bellmanifold.posteriors.convergence import (
+    Convergence,
+    convergence_of,
+    evenly_spread,
+    have_mixed,
+    r_hat_and_effective,
+)
 
 
 def test_variables_are_looked_at_evenly():
@@ -38,13 +44,13 @@ def test_a_chain_that_is_stuck_has_not_converged(rng):
     """It does not matter that the others move."""
     values = rng.normal(size=(4, 500, 2))
     values[2, :, 1] = values[2, 0, 1]
-    found = converged(values)
+    found = convergence_of(values)
     assert np.isfinite(found.r_hat).tolist() == [True, False]
     assert (found.effective > 0).tolist() == [True, False]
     assert not have_mixed(*found.worst)
-    assert have_mixed(*converged(values[:, :, :1]).worst)
-    assert have_mixed(*converged(1e-3 * values[:, :, :1]).worst), "in small steps, too"
-    assert len(converged(np.tile(values[:, :, :1], 100)).r_hat) == convergence.LOOKED_AT
+    assert have_mixed(*convergence_of(values[:, :, :1]).worst)
+    assert have_mixed(*convergence_of(1e-3 * values[:, :, :1]).worst), "in small steps, too"
+    assert len(convergence_of(np.tile(values[:, :, :1], 100)).r_hat) == convergence.LOOKED_AT
 
 
 @pytest.mark.parametrize(

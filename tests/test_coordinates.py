@@ -12,7 +12,7 @@ from bellmanifold.errors import UnsupportedError
 from bellmanifold.noise import HalfNormal
 from bellmanifold.observation import Observation
 from bellmanifold.posteriors.coordinates import Coordinates, Loop, stand_ins
-from bellmanifold.posteriors.laws import closed
+from bellmanifold.posteriors.laws import close_laws
 from bellmanifold.posteriors.system import system_of
 from bellmanifold.posteriors.target import ValuePrior, noisy_target, relaxed_target
 
@@ -56,7 +56,7 @@ def test_open_laws_are_coordinates_too(concentration, of_concentration):
     """A pair that may lead to two states or the goal has two free probabilities; the concentration may be one more."""
     model = open_model(["s", "t"], [("s", "go"), ("s", "exit"), ("t", "leave")])
     told = [Observation(*pair, -1.0, next=name) for pair in (("s", "go"), ("t", "leave")) for name in ("s", "t", "s")]
-    whole, laws, no_law = closed(Dataset.from_pairs(model, told), "dirichlet", concentration)
+    whole, laws, no_law = close_laws(Dataset.from_pairs(model, told), "dirichlet", concentration)
     data = Dataset.from_pairs(whole, [Observation("s", "go", -1.0), Observation("t", "leave", -1.0)])
     found = Coordinates(relaxed_target(data, 0.1, 1.0).with_laws(laws, no_law))
     assert found.frontier == 3, "two residuals, and the value of the exit"

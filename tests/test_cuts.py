@@ -28,7 +28,7 @@ from bellmanifold.posteriors.cuts import (
     other_cut,
     proper_cut_set,
     stationary_law,
-    trapped,
+    trap_error,
 )
 from bellmanifold.posteriors.importance import by_importance
 from bellmanifold.posteriors.mixture import mixture
@@ -345,7 +345,7 @@ def test_who_is_trapped():
         (replace(target, scale=np.zeros(6)), "above 0 without proper_only"),
         (replace(target, prior=replace(target.prior, flat=True)), "remove them and all moves"),
     ):
-        told = str(trapped(case, solved))
+        told = str(trap_error(case, solved))
         assert "the observed pairs trap c, d:" in told
         assert way_out in told
 

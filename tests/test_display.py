@@ -7,7 +7,7 @@ import pytest
 from by_hand import summary_of
 
 import bellmanifold as bm
-from bellmanifold.display import Card, as_html, as_table, as_text, measured
+from bellmanifold.display import Card, as_html, as_table, as_text, with_error
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError
 from bellmanifold.posteriors.estimated import Estimate
@@ -211,7 +211,7 @@ def test_cards():
     ],
 )
 def test_numbers_with_errors(value, se, text):
-    assert measured(value, se) == text
+    assert with_error(value, se) == text
 
 
 def test_estimates_are_like_arrays():
@@ -283,8 +283,8 @@ def test_a_policy_by_names_is_the_policy_by_pairs():
 
 def test_rounding_is_no_number():
     """A route of probability 1/2 by symmetry, and a value that is known exactly."""
-    assert measured(-0.05, 3e-14) == "-0.05"
-    assert measured(-0.004, 0.1) == "0.0 ± 0.1"
+    assert with_error(-0.05, 3e-14) == "-0.05"
+    assert with_error(-0.004, 0.1) == "0.0 ± 0.1"
     assert "<td>0</td>" in as_table({"reward": [4.163e-17]})
     model = bm.envs.two_state()
     summary = bm.posterior(model, bm.Dataset.complete(model))

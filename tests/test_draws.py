@@ -22,11 +22,11 @@ from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.cuts import covering
 from bellmanifold.posteriors.draws import (
-    _pooled,
+    _pool,
     as_dataset,
     by_chain,
     chain_draws,
-    completed,
+    complete,
     distinct,
     equal_draws,
     in_one_row,
@@ -67,7 +67,7 @@ def test_unobserved_values_are_filled_in_below_the_largest(rng):
     count = 20_000
     q = np.full((12, count), -np.inf)
     q[0], q[1], q[2], q[4] = -1.0, -2.0, 1.0, -1.0
-    values = completed(coordinates, q, rng)
+    values = complete(coordinates, q, rng)
     assert values.shape == (count, 12)
     assert np.all(values[:, :2] == [-1.0, -2.0])
     for first, m in ((2, 1.0), (4, -1.0)):
@@ -94,7 +94,7 @@ def test_values_are_filled_in_number_by_number():
     group, idle = model.pair_state == model.pair_state[first], ~target.coupled[model.pair_state]
     assert (int(group.sum()), int(idle.sum())) == (3, 2)
     q, rng = np.random.default_rng(1).normal(size=(model.n_pairs, 5)), np.random.default_rng(4)
-    found = completed(Coordinates(target), q, np.random.default_rng(4))
+    found = complete(Coordinates(target), q, np.random.default_rng(4))
     expected, mean, sd = q.T.copy(), prior.mean[first], prior.sd[first]
     below = rng.random((5, 3)) * stats.norm.cdf((q[first] - mean) / sd)[:, None]
     expected[:, group] = mean + sd * stats.norm.ppf(below)
@@ -117,7 +117,7 @@ def test_batches_count_as_much_as_they_weigh():
         batch([3.0, 4.0], [0.0, 0.0], -np.inf),
         batch([5.0, 6.0, 7.0], [0.5, 0.5, 0.0], -1000.0 + np.log(3.0)),
     ]
-    found = _pooled(iter(batches), seed=3)
+    found = _pool(iter(batches), seed=3)
     assert found.weight.values.sum() == pytest.approx(1.0)
     share = dict(zip(found.q.values[:, 0], found.weight.values, strict=True))
     assert share == pytest.approx({1.0: 1 / 16, 2.0: 3 / 16, 5.0: 3 / 8, 6.0: 3 / 8}, abs=2e-4)

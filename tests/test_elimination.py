@@ -7,7 +7,7 @@ import pytest
 from problems import random_problem
 
 from bellmanifold.chart.batch import batch_chart
-from bellmanifold.chart.elimination import UNROLLED, censored, chosen, eliminate_batch, eliminate_in_loops
+from bellmanifold.chart.elimination import UNROLLED, censor, chosen, eliminate_batch, eliminate_in_loops
 from bellmanifold.chart.narrow import LEAST_STATES, divisor, narrow_block
 from bellmanifold.chart.ways import Block, Own, expected_next
 
@@ -41,13 +41,13 @@ def test_elimination_against_dense_solutions(rng, eliminate):
 def test_traps_that_are_not_watched_have_no_determinant(rng):
     """Watched at two states: log 0 for what is never left, and moves that stay numbers; watched at all, nothing."""
     moves, out, _ = map(jnp.asarray, chains(rng))
-    log_det, inner, leaving = jax.jit(censored, static_argnums=2)(moves, out, 2)
+    log_det, inner, leaving = jax.jit(censor, static_argnums=2)(moves, out, 2)
     assert np.isfinite(log_det).tolist() == [True, True, False]
     assert log_det[2] == -np.inf
     assert np.isfinite(inner).all()
     assert inner.shape == (2, 2, 3)
     assert leaving.shape == (2, 3)
-    log_det, inner, leaving = censored(moves, out, 4)
+    log_det, inner, leaving = censor(moves, out, 4)
     assert not np.asarray(log_det).any()
     np.testing.assert_array_equal(inner, moves)
     np.testing.assert_array_equal(leaving, out)

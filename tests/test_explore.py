@@ -135,7 +135,7 @@ def test_steps_are_taken_and_taken_back():
         ({"kind": "remove", "index": 5}, "index is"),
         ({"kind": "options", "epsilon": -1.0}, "epsilon is -1"),
         ({"kind": "options", "prior_scale": 0}, "prior_scale is 0"),
-        ({"kind": "options", "proper_only": "yes"}, 'proper_only is the text "yes": give True or False'),
+        ({"kind": "options", "proper_only": "yes"}, 'proper_only is the string "yes": give True or False'),
         ({"kind": "options", "laws": "unwritten"}, "laws is"),
         ({"kind": "burn"}, "choose from look, observe"),
         ({"kind": ["look"]}, "choose from look, observe"),
@@ -284,7 +284,7 @@ for given in (["env:two-state"], [bm.envs.two_state(), [("s1", "go")]]):
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     problem, data = done.stdout.splitlines()
-    assert problem.startswith('the model is the text "env:two-state": give a problem (SSP), from bm.load_model')
+    assert problem.startswith('the model is the string "env:two-state": give a problem (SSP), from bm.load_model')
     assert data.startswith("data is a list: give a bm.Dataset")
 
 

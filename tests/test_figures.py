@@ -14,7 +14,7 @@ from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError
 from bellmanifold.figures.drawing import MAX_ARROWS, MAX_STATES, ROUTE_COLOUR, arrows
 from bellmanifold.figures.lines import draw_regret
-from bellmanifold.figures.names import labelled
+from bellmanifold.figures.names import needs_label
 from bellmanifold.figures.palette import COLOURS, pair_colours
 from bellmanifold.figures.positions import is_mapped, on_grid, positions
 from bellmanifold.formats.problem import from_json, write_problem
@@ -92,7 +92,7 @@ def test_improper_mass_has_a_line_for_each_prior_scale_and_discount(tmp_path):
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
     assert labels == ["prior scale 1", "prior scale 10", "no discount", "discount 0.9"]
     axes.figure.savefig(tmp_path / "x.png")
-    with pytest.raises(ValueError, match="told apart"):
+    with pytest.raises(ValueError, match="can be distinguished"):
         figures.improper_mass(epsilon, scale, np.full(5, 0.5), np.zeros((5, 2, 3)))
 
 
@@ -139,14 +139,14 @@ def test_colours_differ_within_a_state():
 
 def test_many_actions_are_named_at_their_moves_unless_the_next_state_says_it_all():
     roads = envs.roads()
-    assert not labelled(roads).any(), "roads are named by where they lead"
+    assert not needs_label(roads).any(), "roads are named by where they lead"
     assert figures.draw(roads).get_legend() is None
     moves = {("s", f"by bus {k}"): Move(-1.0, {"goal": 1.0}) for k in range(12)}
     model = from_moves("buses", moves, start="s")
     axes = figures.draw(model)
     assert axes.get_legend() is None
     assert [name for name in words(axes) if name.startswith("by bus")] == [name for _, name in moves]
-    assert not labelled(envs.grid(2, 2)).any(), "a legend names them"
+    assert not needs_label(envs.grid(2, 2)).any(), "a legend names them"
 
 
 def test_the_goal_has_its_own_name():

@@ -22,7 +22,7 @@ from bellmanifold.posteriors import chains as module
 from bellmanifold.posteriors import gradient
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.chains import Chains
-from bellmanifold.posteriors.convergence import converged, have_mixed
+from bellmanifold.posteriors.convergence import convergence_of, have_mixed
 from bellmanifold.posteriors.gradient import (
     Relaxed,
     TabulatedScale,
@@ -132,7 +132,7 @@ def test_chains_walk_until_errors_are_small_or_there_is_no_more_room(gaps, numbe
     accuracy = gradient._largest_error(complete(), good.points)
     assert accuracy == pytest.approx(1e-3, rel=0.02)
     chains = UnevenChains(gaps)
-    found = gradient._walked(complete(), chains, Budget(accuracy=accuracy, kept=numbers), "asked for")
+    found = gradient._walk(complete(), chains, Budget(accuracy=accuracy, kept=numbers), "asked for")
     assert len(chains.rounds) == rounds
     expected = f"stopped after {rounds * 64000} points, largest standard error 0.05"
     assert found.stopped == (expected if stopped else "")
@@ -230,7 +230,7 @@ def test_a_result_of_points(told):
     np.testing.assert_allclose(result.q_mean.se[own], by_chain.std(axis=0, ddof=1) / 8)
     np.testing.assert_allclose(result.q_sd.value[own], points[:, :, own].std(axis=(0, 1)))
     assert result.q_sd.value[0] == 2.0
-    convergence = converged(points[:, :, [2, 3, 6]])
+    convergence = convergence_of(points[:, :, [2, 3, 6]])
     assert result.effective_sample_size == convergence.effective.min()
     assert result.trustworthy == have_mixed(*convergence.worst)
     assert result.diagnostics == {
@@ -346,7 +346,7 @@ def test_a_data_set_of_chains(told):
     np.testing.assert_allclose(draws.q.values, q)
     assert draws.chain.values.tolist() == [0, 1, 2, 3]
     assert draws.draw.values.tolist() == list(range(50))
-    convergence = converged(points)
+    convergence = convergence_of(points)
     assert (found.engine, found.trustworthy) == ("hmc", have_mixed(*convergence.worst))
     assert found.diagnostics["r_hat"] == convergence.r_hat.max()
     assert found.effective_sample_size == convergence.effective.min()

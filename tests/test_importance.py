@@ -19,7 +19,7 @@ from bellmanifold.posteriors.cuts import covering
 from bellmanifold.posteriors.estimated import Estimate
 from bellmanifold.posteriors.importance import _has_sharp_means, _until_accurate, by_importance
 from bellmanifold.posteriors.inference import posterior_of
-from bellmanifold.posteriors.laws import closed
+from bellmanifold.posteriors.laws import close_laws
 from bellmanifold.posteriors.nets import Nets
 from bellmanifold.posteriors.pieces import CALL_NUMBERS, PIECE, REPLICATES
 from bellmanifold.posteriors.target import ValuePrior, relaxed_target
@@ -76,7 +76,7 @@ def test_a_budget_bounds_the_points():
 def open_target():
     """A posterior with an open law, whose answers are made up."""
     data = landed(TWO, -1.0, (1, 2, 1))
-    whole, learnt, _ = closed(data, "dirichlet")
+    whole, learnt, _ = close_laws(data, "dirichlet")
     return replace(relaxed_target(replace(data, model=whole), 0.0, 2.0), laws=learnt)
 
 

@@ -14,7 +14,7 @@ from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError
 from bellmanifold.observation import Observation
 from bellmanifold.posteriors import laws as of_laws
-from bellmanifold.posteriors.laws import check_laws, closed, log_dirichlet, log_gamma, open_laws
+from bellmanifold.posteriors.laws import check_laws, close_laws, log_dirichlet, log_gamma, open_laws
 from bellmanifold.posteriors.sparse_laws import LEFT, Drawer, SparseLaws
 
 COUNTS = np.array([[0.0, 3, 0, 2, 0, 1], [0, 0, 0, 0, 0, 0], [4, 0, 0, 0, 1, 0]])
@@ -242,7 +242,7 @@ def test_laws_are_carried_by_pair():
     counts[5, 2], counts[4, 0] = 1.0, 1.0
     drawer = Drawer(open_laws(csr_array(counts), np.array([2, 4, 5, 7]), 0.9))
     drawn = drawer.draw(np.random.default_rng(2), 1.1)
-    found = drawer.carried(np.random.default_rng(2), before, old)
+    found = drawer.carry(np.random.default_rng(2), before, old)
     for row, source in ((0, 0), (3, 2)):
         np.testing.assert_array_equal(found.law.toarray()[row], old.law.toarray()[source])
         for name in ("log_fresh", "sticks", "log_left"):
@@ -258,10 +258,10 @@ def test_laws_are_carried_by_pair():
 def test_laws_are_put_into_the_problem(discount):
     """Multiplied by the discount, the rest leads to the goal; other pairs keep their laws."""
     seen = [Observation("s", "b", -1.0, next="t"), Observation("u", "a", -1.0, next="goal")]
-    model, laws, _ = closed(Dataset.from_pairs(MODEL.discounted(discount), seen), "dirichlet", 0.9)
+    model, laws, _ = close_laws(Dataset.from_pairs(MODEL.discounted(discount), seen), "dirichlet", 0.9)
     assert (laws.discount, laws.pairs.tolist()) == (discount, [1, 4])
     drawn = Drawer(laws).draw(np.random.default_rng(4), 0.9)
-    found = drawn.applied(laws, model)
+    found = drawn.apply(laws, model)
     for pair in range(5):
         law = np.zeros(4)
         np.add.at(law, found.next_state[found.next_pair == pair], found.next_prob[found.next_pair == pair])
@@ -294,7 +294,7 @@ GOAL = [0.0, 0.0, 0.0, 1.0]
 def test_deterministic_laws_lead_where_they_led():
     """A landing suffices, with or without a reward; given laws stay, pairs without a landing lead to the goal."""
     data = seen(("s", "b", -1.0, "t"), ("t", "a", None, "s"), ("t", "c", -2.0, "u"), ("s", "b", -1.0, "t"))
-    model, laws, unknown = closed(data, "deterministic")
+    model, laws, unknown = close_laws(data, "deterministic")
     assert laws is None
     np.testing.assert_allclose(rows_of(model), [GOAL, [0, 1, 0, 0], [1, 0, 0, 0], GIVEN, GOAL])
     assert unknown.tolist() == [True, False, False, False, True]
@@ -302,14 +302,14 @@ def test_deterministic_laws_lead_where_they_led():
 
 def test_dirichlet_laws_are_learnt_where_rewards_were_seen():
     data = seen(("s", "b", -1.0, "t"), ("t", "a", None, "s"), ("t", "c", -2.0, "u"))
-    model, laws, unknown = closed(data, "dirichlet", 0.8)
+    model, laws, unknown = close_laws(data, "dirichlet", 0.8)
     assert laws.pairs.tolist() == [1]
     np.testing.assert_array_equal(laws.counts, [[0, 1, 0, 0]])
     assert laws.follows
     assert laws.log_evidence == pytest.approx(2 * np.log(0.25)), "the landing without a reward counts, too"
     np.testing.assert_allclose(rows_of(model), [GOAL, np.array([0.2, 1.2, 0.2, 0.2]) / 1.8, GOAL, GIVEN, GOAL])
     assert unknown.tolist() == [True, False, True, False, True]
-    model, laws, unknown = closed(data, "dirichlet", 0.8, all_rows=True)
+    model, laws, unknown = close_laws(data, "dirichlet", 0.8, all_rows=True)
     assert laws.pairs.tolist() == [0, 1, 2, 4]
     assert not laws.follows
     assert not unknown.any()
@@ -319,15 +319,15 @@ def test_dirichlet_laws_are_learnt_where_rewards_were_seen():
 def test_when_landings_say_something():
     """Rewards of pairs with open laws, or landings; agents ask for rows once there is a reward."""
     landing, nothing = seen(("t", "a", None, "s")), seen(("t", "c", -2.0, "u"))
-    assert len(closed(landing, "dirichlet", 0.8)[1].pairs) == 0
-    assert closed(landing, "dirichlet", 0.8)[1].log_evidence == pytest.approx(np.log(0.25))
-    assert closed(nothing, "dirichlet", 0.8)[1] is None
-    assert closed(landing, "dirichlet", 0.8, all_rows=True)[1] is None
+    assert len(close_laws(landing, "dirichlet", 0.8)[1].pairs) == 0
+    assert close_laws(landing, "dirichlet", 0.8)[1].log_evidence == pytest.approx(np.log(0.25))
+    assert close_laws(nothing, "dirichlet", 0.8)[1] is None
+    assert close_laws(landing, "dirichlet", 0.8, all_rows=True)[1] is None
     lost = seen(("u", "a", -1.0, None))
-    assert closed(lost, "dirichlet", 0.8)[1].pairs.tolist() == [4]
-    assert closed(lost, "dirichlet", 0.8, all_rows=True)[1].pairs.tolist() == [0, 1, 2, 4]
-    whole = closed(nothing, "known")[0]
-    assert closed(Dataset.from_pairs(whole, []), "dirichlet", 0.8) == (whole, None, None), "no law is open"
+    assert close_laws(lost, "dirichlet", 0.8)[1].pairs.tolist() == [4]
+    assert close_laws(lost, "dirichlet", 0.8, all_rows=True)[1].pairs.tolist() == [0, 1, 2, 4]
+    whole = close_laws(nothing, "known")[0]
+    assert close_laws(Dataset.from_pairs(whole, []), "dirichlet", 0.8) == (whole, None, None), "no law is open"
 
 
 def test_refusals_name_the_first_pair_and_its_first_observation():
@@ -348,4 +348,4 @@ def test_refusals_name_the_first_pair_and_its_first_observation():
     check_laws(seen(fine), "known")
     check_laws(seen(("t", "a", None, "s")), "known")
     with pytest.raises(BadInputError, match='give laws="dirichlet" too'):
-        closed(seen(fine), "known", 1.0)
+        close_laws(seen(fine), "known", 1.0)

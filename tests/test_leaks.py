@@ -8,7 +8,7 @@ from open_quadrature import open_model
 from bellmanifold.data import Dataset
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.observation import Observation
-from bellmanifold.posteriors.laws import closed
+from bellmanifold.posteriors.laws import close_laws
 from bellmanifold.posteriors.leaks import check_leaks, heavy_tails, lacking_variance
 from bellmanifold.posteriors.target import relaxed_target
 
@@ -27,7 +27,7 @@ def posterior(concentration, moves, epsilon=0.0, flat=False, discount=1.0, model
         for after in (landings or [None])
     ]
     data = Dataset.from_pairs(model.discounted(discount), seen)
-    whole, laws, _ = closed(data, "dirichlet", concentration)
+    whole, laws, _ = close_laws(data, "dirichlet", concentration)
     target = relaxed_target(data, epsilon, 10.0)
     return replace(target, model=whole, laws=laws, prior=replace(target.prior, flat=flat))
 

@@ -514,7 +514,7 @@ def test_an_interrupted_measurement_is_dropped(tmp_path):
             return Finding(())
 
     claim = replace(BY_NAME["two-state-values"], measure=swallow)
-    with pytest.raises(StoppedError, match="give the same command again"):
+    with pytest.raises(StoppedError, match="run the same command again"):
         ledger.measure_claims(PaperRuns(tmp_path, 3), claims=[claim])
 
 

@@ -19,7 +19,7 @@ import pytest
 
 import bellmanifold as bm
 from bellmanifold import envs, meter
-from bellmanifold.meter import Bar, Cell, Count, Display, Lines, Meter, advance, counted, expect, metered
+from bellmanifold.meter import Bar, Cell, Count, Display, Lines, Meter, advance, expect, show_count, show_progress
 from bellmanifold.posteriors.gradient import Relaxed
 from bellmanifold.runs.run import play_runs
 
@@ -107,8 +107,9 @@ def in_notebook(*cells):
 def test_long_calls_say_so_in_a_notebook_even_while_nothing_is_counted():
     """A silent call is shown, too; what is left at the end is a line that says how long it took, nothing empty."""
     (first, second) = in_notebook(
-        "import time\nfrom bellmanifold.meter import metered\nwith metered('compiling'):\n    time.sleep(2.5)",
-        "import bellmanifold as bm\nwith metered('looking'):\n    pass",
+        "import time\nfrom bellmanifold.meter import show_progress\n"
+        "with show_progress('compiling'):\n    time.sleep(2.5)",
+        "import bellmanifold as bm\nwith show_progress('looking'):\n    pass",
     )
     assert [output.output_type for output in first] == ["display_data"]
     assert first[0].data["text/plain"] == "compiling took 3 s"
@@ -137,7 +138,7 @@ def test_chains_say_how_far_they_have_come():
 def test_nobody_listens_by_default(capfd):
     expect("points", 10)
     advance("points")
-    with metered("working"):
+    with show_progress("working"):
         expect("points", 10)
     assert capfd.readouterr() == ("", "")
 
@@ -182,11 +183,11 @@ def test_work_goes_on_when_the_display_fails():
 
 def test_only_the_outermost_call_shows():
     terminal = Terminal()
-    with redirect_stderr(terminal), metered("outside"):
+    with redirect_stderr(terminal), show_progress("outside"):
         outer = meter._current.get()
-        with metered("inside"):
+        with show_progress("inside"):
             assert meter._current.get() is outer
-        with counted("counting", "runs", 3) as one_more:
+        with show_count("counting", "runs", 3) as one_more:
             expect("points", 10)
             one_more()
             one_more(2)

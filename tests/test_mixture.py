@@ -129,7 +129,7 @@ def test_bounds_are_evidence_times_the_least_probable_wall():
     cells = walled()
     expected = []
     for cell in range(12):
-        gaussians = cells.computed(np.array([cell // cells.fastest]))
+        gaussians = cells.compute(np.array([cell // cells.fastest]))
         greedy, other = (rows[0] for rows in cells.walls(np.array([cell])))
         covariance = gaussians.factor[0] @ gaussians.factor[0].T
         walls = []
@@ -140,7 +140,7 @@ def test_bounds_are_evidence_times_the_least_probable_wall():
     bound, kept = engine._bounds(cells)
     assert bound == pytest.approx(expected, abs=1e-10)
     assert kept is not None
-    assert kept.mean == pytest.approx(cells.computed(np.arange(2)).mean)
+    assert kept.mean == pytest.approx(cells.compute(np.arange(2)).mean)
     again, kept = engine._bounds(cells, replace(USUAL, chunk=1, stored=0))
     assert again == pytest.approx(bound)
     assert kept is None
@@ -156,7 +156,7 @@ def with_own(cells: cells_module.Cells, compute) -> cells_module.Cells:
     """The same cells, whose Gaussians are computed by a function of the cells and the choices."""
 
     class Own(cells_module.Cells):
-        def computed(self, choice):
+        def compute(self, choice):
             return compute(cells, choice)
 
     return Own(**{field.name: getattr(cells, field.name) for field in fields(cells)})
@@ -168,7 +168,7 @@ def test_choices_are_treated_in_chunks_of_limited_size():
 
     def counted(cells, choice):
         sizes.append(len(choice))
-        return cells.computed(choice)
+        return cells.compute(choice)
 
     for numbers, expected in ((2 * 6 * 49, [2]), (2 * 6 * 49 - 1, [1, 1]), (1, [1, 1])):
         sizes.clear()
@@ -287,7 +287,7 @@ def test_blocks_hold_the_differences_of_their_cells():
     assert [set(block.spent.tolist()) for block in blocks] == [{4}, {6, 12}, {4}]
     for block in blocks:
         greedy, other = cells.walls(block.cell)
-        gaussians = cells.computed(block.cell // cells.fastest)
+        gaussians = cells.compute(block.cell // cells.fastest)
         stairs = block.staircase
         np.testing.assert_array_equal(block.log_evidence, gaussians.log_evidence)
         for k in range(len(block.cell)):
@@ -332,7 +332,7 @@ def test_cells_that_are_looked_at_again_stand_for_all():
         assert any(block is one for one in blocks)
         assert len(set(block.points[rows].tolist())) == 1, "those of a part have as many points"
     for number in (16, 17):
-        few = [*blocks[:2], engine._estimated(cells, blocks[2].cell[: number - 15], 4, np.random.default_rng(5))]
+        few = [*blocks[:2], engine._estimate(cells, blocks[2].cell[: number - 15], 4, np.random.default_rng(5))]
         alone = engine._again_apart(few, engine._weights(few)[1], np.random.default_rng(6))
         assert all((own == 1.0).all() for _, _, own in alone) == (number == 16)
         assert (sum(len(rows) for _, rows, _ in alone) == number) == (number == 16)
@@ -341,7 +341,7 @@ def test_cells_that_are_looked_at_again_stand_for_all():
 
 def value_moments(cells, block, k, first, spread):
     """Mean and covariance of the own values in a cell, from those of w: theta = mu + H w + rest with H = G Q."""
-    gaussians = cells.computed(block.cell[[k]] // cells.fastest)
+    gaussians = cells.compute(block.cell[[k]] // cells.fastest)
     mu, g = gaussians.mean[0], gaussians.factor[0]
     h = g @ block.staircase.direction[k][: len(cells.own)]
     return mu + h @ first, h @ spread @ h.T + g @ g.T - h @ h.T
@@ -416,10 +416,10 @@ def test_a_round_multiplies_points_as_the_accuracy_asks_and_the_budget_allows():
         needed = 16 * (spent + int(after.sum()) + int(np.sort(after)[-16:].sum()))
         for allowed, expected in ((needed, after), (needed - 1, before)):
             budget = Budget(accuracy=worst / factor, cell_points=allowed)
-            found = engine._refined(target, cells, blocks, budget, np.random.default_rng(0), USUAL)
+            found = engine._refine(target, cells, blocks, budget, np.random.default_rng(0), USUAL)
             assert np.array_equal(np.concatenate([block.points for block in found]), expected)
     enough = Budget(accuracy=worst, cell_points=10**9)
-    assert engine._refined(target, cells, blocks, enough, np.random.default_rng(0), USUAL) is blocks
+    assert engine._refine(target, cells, blocks, enough, np.random.default_rng(0), USUAL) is blocks
 
 
 def test_points_in_proportion_to_standard_deviations(rng):

@@ -15,7 +15,7 @@ from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.gaussian.exchangeable import member_moments
 from bellmanifold.gaussian.points import normal_points, uniform_points
-from bellmanifold.gaussian.stretch import Stretch, stretched
+from bellmanifold.gaussian.stretch import Stretch, stretch_points
 from bellmanifold.kernels import Gaussian
 from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors import nets, pieces
@@ -399,7 +399,7 @@ def test_pieces_are_weighed_as_all_points_at_once(rng, epsilon, seen, changed):
     stretch.row[:changed], stretch.centre[:changed] = np.arange(changed), rng.normal(size=changed)
     kept = jnp.array([3, 1])
     found = weigh_pieces(system, kept, row, stretch, jnp.asarray(x), None, 2)
-    own = [stretched(stretch, jnp.asarray(piece)) for piece in x[:2, row]]
+    own = [stretch_points(stretch, jnp.asarray(piece)) for piece in x[:2, row]]
     together = Point(jnp.concatenate([y for y, _ in own], axis=-1), *(jnp.zeros((0, 2 * PIECE)),) * 2)
     whole = weigh(system, together._replace(log_ratio=jnp.concatenate([log_ratio for _, log_ratio in own])))
     found = jax.tree.map(lambda array: np.asarray(array)[:2], found)

@@ -9,7 +9,7 @@ from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError
 from bellmanifold.noise import HalfNormal
 from bellmanifold.observation import Observation
-from bellmanifold.posteriors.noise_scale import combined, log_scatter, scale_table
+from bellmanifold.posteriors.noise_scale import combine, log_scatter, scale_table
 
 ETA = np.array([0.01, 0.3, 1.0, 4.0])
 
@@ -63,7 +63,7 @@ def test_two_means_of_one_pair_leave_their_gap():
     for eta in (0.3, 2.0):
         sd = np.array([eta] * 3 + sds)
         mean, width = np.average(plain + own, weights=sd**-2), (sd**-2).sum() ** -0.5
-        found = combined(np.mean(plain), eta / np.sqrt(3), data.own_mean[0], data.own_precision[0], np)
+        found = combine(np.mean(plain), eta / np.sqrt(3), data.own_mean[0], data.own_precision[0], np)
         assert found == pytest.approx((mean, width), rel=1e-12)
         scatter = log_scatter(data, np.array([eta]))[0]
         for g in (-1.0, 0.7):
@@ -109,7 +109,7 @@ def test_a_table_ends_where_nothing_is_left():
 
 
 def test_an_exact_reward_outweighs_others():
-    assert combined(1.5, 0.0, -4.0, 9.0, np) == (1.5, 0.0)
+    assert combine(1.5, 0.0, -4.0, 9.0, np) == (1.5, 0.0)
 
 
 @pytest.mark.parametrize(("centre", "width"), [(0.5, 0.8), (-3.0, 2.0), (10.0, 0.01), (2.5, 1e-4)])

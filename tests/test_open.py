@@ -328,7 +328,7 @@ def test_deterministic_rewards_are_the_plain_and_the_exact_ones():
         (Observation("a", "x", sd=NAN), "sd is nan"),
         (Observation("a", "x", sd=1e-200), "sd is 1e-200: give 0 for an exact reward"),
         (Observation("a", "x", reward=NAN), "reward is nan"),
-        (Observation("a", "x", reward="much"), 'reward is the text "much"'),
+        (Observation("a", "x", reward="much"), 'reward is the string "much"'),
         (("b", "x"), r'pair \("b", "x"\) has no reward and no next, and the problem leaves its reward open'),
         (Observation("b", "x", sd=1.0, next="goal"), r'pair \("b", "x"\) has an sd but no reward'),
         (("a", "x", -1.0, "b"), "has 4 entries"),

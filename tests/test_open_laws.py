@@ -22,7 +22,7 @@ from bellmanifold.posteriors.choose import choose
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.draws import posterior_draws
 from bellmanifold.posteriors.estimated import effective_size
-from bellmanifold.posteriors.laws import closed
+from bellmanifold.posteriors.laws import close_laws
 from bellmanifold.posteriors.leaks import lacking_variance
 from bellmanifold.posteriors.policies import action_probabilities
 from bellmanifold.posteriors.target import relaxed_target
@@ -338,7 +338,7 @@ def test_a_tiny_concentration_is_a_deterministic_law():
 
 def target_of(data, concentration=None):
     """The exact posterior."""
-    whole, laws, no_law = closed(data, "dirichlet", concentration)
+    whole, laws, no_law = close_laws(data, "dirichlet", concentration)
     return replace(relaxed_target(replace(data, model=whole), 0.0, 2.0), laws=laws, no_law=no_law)
 
 
@@ -370,7 +370,7 @@ def test_landings_of_a_given_law_say_nothing_about_open_ones():
     model = open_model(["s"], [("s", "stay"), ("s", "exit")], [(("s", "exit"), {"goal": 1.0})])
     stays = [Observation("s", "stay", reward=-1.0, next=name) for name in ("s", "s", "goal")]
     data = Dataset.from_pairs(model, [*stays, *[Observation("s", "exit", reward=-2.0, next="goal")] * 3])
-    laws = closed(data, "dirichlet", 0.7)[1]
+    laws = close_laws(data, "dirichlet", 0.7)[1]
     assert laws.landed.toarray().tolist() == [[2.0, 1.0]]
     assert laws.log_evidence == pytest.approx(log_landings(0.7, (2, 1)))
 
@@ -485,7 +485,7 @@ def test_how_random_a_world_is(slip, least, most):
     model = envs.deep_sea(5, slip=slip)
     agent = make_agent("manifold", model, {"laws": "dirichlet"})
     run_episodes(model, agent, 100, 0)
-    _, laws, _ = closed(agent.memory, "dirichlet", all_rows=True)
+    _, laws, _ = close_laws(agent.memory, "dirichlet", all_rows=True)
     assert least < laws.moments[0] < most
 
 
@@ -585,7 +585,7 @@ def test_a_kernel_without_a_tolerance_is_told():
 
 def test_concentrations_have_one_range():
     for end in (1e-12, 1e12):
-        assert closed(landed(ONE, -1.0, (1, 1)), "dirichlet", end)[1].concentration.tolist() == [end]
+        assert close_laws(landed(ONE, -1.0, (1, 1)), "dirichlet", end)[1].concentration.tolist() == [end]
     for found in ({"laws": "dirichlet", "concentration": 1e13}, {"laws": "dirichlet", "concentration": 1e-13}):
         with pytest.raises(BadInputError, match=r"give a number from 1e-12 to 1e\+12"):
             asked(ONE, landed(ONE, -1.0, (1, 1)), concentration=found["concentration"])

@@ -14,7 +14,7 @@ from scipy.special import erfcx, log_ndtr, ndtr, ndtri_exp, owens_t
 from scipy.stats import multivariate_normal, norm, truncnorm
 
 from bellmanifold.gaussian import orthant
-from bellmanifold.gaussian.orthant import Orthants, joined, lattice, orthants
+from bellmanifold.gaussian.orthant import Orthants, join, lattice, orthants
 from bellmanifold.gaussian.sequential import Staircase, arrange
 
 
@@ -441,7 +441,7 @@ def test_replicates_are_averaged_and_their_spread_is_an_error():
     np.testing.assert_allclose(estimate.mean()[:2], np.einsum("r,rcd->cd", share / 6.0, first)[:2])
     np.testing.assert_array_equal(estimate.mean()[2], 0.0)
     assert len(estimate.log_probability) == 3
-    back = joined([estimate.rows(np.array([0])), estimate.rows(np.array([1, 2]))])
+    back = join([estimate.rows(np.array([0])), estimate.rows(np.array([1, 2]))])
     for name in ("log_probability", "first", "spread"):
         np.testing.assert_array_equal(getattr(back, name), getattr(estimate, name))
 

@@ -43,7 +43,7 @@ class Walking(PosteriorSampling):
         super().__init__(model, settings)
         self.limits = limits
 
-    def _renewed(self, target, rng):
+    def _new_source(self, target, rng):
         return Walk(target, known_chart(target.model, target.observed, self.limits), rng, self._source)
 
 

@@ -15,10 +15,10 @@ from bellmanifold.chart.batch import batch_chart
 from bellmanifold.data import Dataset
 from bellmanifold.posteriors.batch_walk import CHEAP, BatchWalker, Proposals, draw_proposals, init, swap_laws
 from bellmanifold.posteriors.coordinates import Coordinates
-from bellmanifold.posteriors.laws import closed, log_dirichlet, log_gamma, open_laws
+from bellmanifold.posteriors.laws import close_laws, log_dirichlet, log_gamma, open_laws
 from bellmanifold.posteriors.result import Moments
 from bellmanifold.posteriors.sparse_system import SparseSystem, State
-from bellmanifold.posteriors.sparse_walk import SparseWalker, _swap_idle, _taken, propose_laws
+from bellmanifold.posteriors.sparse_walk import SparseWalker, _accept_laws, _swap_idle, propose_laws
 from bellmanifold.posteriors.system import Drawn
 from bellmanifold.posteriors.target import relaxed_target
 from bellmanifold.posteriors.trace import Trace
@@ -68,7 +68,7 @@ def test_what_a_proposal_makes_of_a_law(is_local):
     total, shift, shape = np.array([2.5, 0.3]), np.array([0.7, -1.1]), np.array([1.4, 0.2])
     anew = np.log(rng.dirichlet(np.ones(4), size=2).T)
     parts = (np.array(1), anew, np.array(is_local), np.array(2), shape, np.log(total), shift)
-    found, ratio = Proposals(*(jnp.asarray(part) for part in parts)).applied(jnp.asarray(laws))
+    found, ratio = Proposals(*(jnp.asarray(part) for part in parts)).apply(jnp.asarray(laws))
     if not is_local:
         np.testing.assert_array_equal(found, anew)
         assert ratio.tolist() == [0.0, 0.0]
@@ -90,14 +90,14 @@ def test_dense_laws_are_carried_by_pair():
     own, drawn = (np.random.default_rng(seed).random((rows, 4, 3)) for seed, rows in ((1, 3), (2, 4)))
     concentration = jnp.full((1, 3), 0.3)
     walker = SimpleNamespace(laws=before, point=SimpleNamespace(log_law=jnp.asarray(own)))
-    found = BatchWalker.carried(walker, later, Drawn(jnp.asarray(drawn), concentration))
+    found = BatchWalker.carry_laws(walker, later, Drawn(jnp.asarray(drawn), concentration))
     np.testing.assert_array_equal(found.log_law, [own[0], drawn[1], drawn[2], own[2]])
     assert found.concentration is concentration
     others = learnt(COUNTS[:1], [9])
     alone = Drawn(jnp.asarray(drawn[:1]), concentration)
-    np.testing.assert_array_equal(BatchWalker.carried(walker, others, alone).log_law, drawn[:1])
+    np.testing.assert_array_equal(BatchWalker.carry_laws(walker, others, alone).log_law, drawn[:1])
     none = SimpleNamespace(laws=None, point=SimpleNamespace(log_law=None))
-    assert BatchWalker.carried(none, others, alone) is alone
+    assert BatchWalker.carry_laws(none, others, alone) is alone
 
 
 def test_how_many_steps_laws_are_drawn_for_and_how_long_a_sweep_is():
@@ -183,7 +183,7 @@ def test_dense_laws_are_taken_with_the_ratios_of_weights_and_densities():
     found = jax.jit(swap_laws)(walker.system, jax.random.key(3), init(walker.system, point), two)
     for k, key in enumerate(jax.random.split(jax.random.key(3), 2)):
         own = Proposals(*(part[k] for part in two))
-        law, ratio = own.applied(point.log_law)
+        law, ratio = own.apply(point.log_law)
         there = point._replace(log_law=point.log_law.at[own.row].set(law))
         heights = [np.asarray(weigh_normals(walker.system, one).log_weight) for one in (point, there)]
         level = np.log(np.asarray(jax.random.uniform(key, (6,)))) + heights[0] - np.asarray(ratio)
@@ -207,7 +207,7 @@ def open_target(after=AFTER, flat=False, discount=0.9, concentration=None):
     pair, landing = np.array(after).T
     reward = np.array([-1.0, -3.0, -0.5])[pair]
     data = Dataset(model, pair, reward, np.full(len(pair), np.nan), landing)
-    whole, laws, _ = closed(data, "dirichlet", concentration)
+    whole, laws, _ = close_laws(data, "dirichlet", concentration)
     target = relaxed_target(replace(data, model=whole), 0.0, replace(PRIOR, flat=flat))
     return replace(target, laws=laws)
 
@@ -272,12 +272,12 @@ def test_laws_are_taken_with_the_ratio_of_the_weights(gap, taken):
     old, new = (system.drawer.draw(np.random.default_rng(seed), 0.8) for seed in (1, 2))
     here = State(np.ones(system.size), np.ones(5), 2.0, np.array([0, 2]), old)
     system.height = 2.0 + gap
-    there = _taken(system, here, new, rng)
+    there = _accept_laws(system, here, new, rng)
     assert (there.laws is new, there is here) == (taken, not taken)
     if taken:
         assert (there.x is here.x, there.policy is here.policy) == (True, True)
     assert rng.count == 1
-    assert _taken(system, here._replace(log_likelihood=-np.inf), new, rng).laws is new
+    assert _accept_laws(system, here._replace(log_likelihood=-np.inf), new, rng).laws is new
     assert rng.count == 1
 
 
@@ -347,8 +347,8 @@ def test_seen_landings_are_followed():
     here = system.evaluate(rng.standard_normal(system.size), None, system.drawer.draw(rng, 0.8))
     law = here.laws.law.toarray()
     expected = [law[0, 1], law[0, 2], law[1, 0], law[1, 1], law[1, 2], law[2, 0], law[2, 2], 0.8]
-    np.testing.assert_array_equal(system.followed(here), expected)
-    assert len(system.followed(here._replace(laws=None))) == 0
+    np.testing.assert_array_equal(system.tracked_values(here), expected)
+    assert len(system.tracked_values(here._replace(laws=None))) == 0
 
 
 def test_the_last_charts_are_kept():

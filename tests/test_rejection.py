@@ -15,7 +15,7 @@ from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.posteriors.policies import action_probabilities
-from bellmanifold.posteriors.rejection import rejection, satisfied
+from bellmanifold.posteriors.rejection import rejection, satisfied_equations
 from bellmanifold.posteriors.target import ValuePrior, relaxed_target
 
 
@@ -62,7 +62,7 @@ def test_equations_are_checked_draw_by_draw(rng):
         target = relaxed_target(Dataset(model, pairs, model.reward[pairs]), 1.5, 2.0, "uniform")
         theta = np.zeros((50, model.n_pairs))
         theta[:, target.own] = rng.normal(size=(50, len(target.own)))
-        found = satisfied(target, theta)
+        found = satisfied_equations(target, theta)
         assert found.shape == (50, len(pairs))
         for q, holds in zip(theta, found, strict=True):
             best = np.where(target.coupled, model.best(q), np.nan)

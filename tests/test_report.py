@@ -22,9 +22,9 @@ from bellmanifold.errors import BadInputError
 from bellmanifold.report import page
 from bellmanifold.report.curves import curves
 from bellmanifold.report.overview import _at_the_end, overview
-from bellmanifold.report.reading import Contents, _believed, _Problems, read_directory
+from bellmanifold.report.reading import Contents, _belief_in_optimum, _Problems, read_directory
 from bellmanifold.report.scenes import UNKNOWN
-from bellmanifold.report.text import asset, embedded, escaped, shown
+from bellmanifold.report.text import asset, display_name, embed_json, escape_name
 from bellmanifold.runs.routes import read_routes
 from bellmanifold.sweeps.plan import make_settings, plan_runs
 from bellmanifold.sweeps.record import require_fit
@@ -243,7 +243,7 @@ def test_routes_believed_without_an_optimum_are_not_judged():
     model = bm.load_model("env:deep-sea?depth=2")
     routes, shares = np.array([[0, 2]]), np.ones((3, 1))
     found = {"route": routes, "route_probability": shares, "regret": np.zeros(3), "optimal_value": np.array(np.nan)}
-    assert np.isnan(_believed(found, model)).all()
+    assert np.isnan(_belief_in_optimum(found, model)).all()
 
 
 def test_a_loop_is_no_optimal_route():
@@ -285,11 +285,11 @@ def test_nothing_but_its_own_programs_may_run(html):
 
 @pytest.mark.parametrize("name", [*HOSTILE, "\x00\x1b[2J", "\ud800"])
 def test_text_by_itself(name):
-    assert json.loads(embedded(name)) == name
-    assert not re.search("[<>&\u2028\u2029]", embedded(name))
-    assert len(shown(name)) <= 200
-    assert re.fullmatch(r"<bdi>[^<>]*</bdi>", escaped(name))
-    escaped(name).encode()
+    assert json.loads(embed_json(name)) == name
+    assert not re.search("[<>&\u2028\u2029]", embed_json(name))
+    assert len(display_name(name)) <= 200
+    assert re.fullmatch(r"<bdi>[^<>]*</bdi>", escape_name(name))
+    escape_name(name).encode()
 
 
 def test_few_bytes_are_kept_for_few_runs(directory):
@@ -334,7 +334,7 @@ def test_many_cells_have_a_panel_for_each_tolerance(directory):
     assert problem["panels"][-1]["name"] == "all settings"
     assert problem["panels"][-1]["curves"][1][1] == "bayes-td (epsilon 0.1)"
     found, remark = curves(many * 100)
-    assert len(embedded(found)) < 2_000_000
+    assert len(embed_json(found)) < 2_000_000
     assert remark == "<p>The plots show the first 800 of 1,500 settings.</p>"
 
 

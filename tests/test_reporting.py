@@ -11,9 +11,9 @@ from bellmanifold.display import MOST_ROWS
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.posteriors.estimated import Estimate
 from bellmanifold.posteriors.reporting import (
+    _common_value,
     _end,
     _first_columns,
-    _shared,
     as_json,
     as_probability,
     best_pairs,
@@ -150,8 +150,8 @@ def test_numbers_in_json():
     assert as_probability(np.float64(1.0 + 1e-15), 0.5) == {"probability": 1.0, "se": 0.5}
     assert as_probability(-1e-17, 0.0) == {"probability": 0.0, "se": 0.0}
     assert as_probability(0.3, 0.2) == {"probability": 0.3, "se": 0.2}
-    assert _shared(np.array([2.5, 2.5])) == 2.5
-    assert _shared(np.array([2.5, 2.4])) is None
+    assert _common_value(np.array([2.5, 2.5])) == 2.5
+    assert _common_value(np.array([2.5, 2.4])) is None
     found = as_json(asked(effective_sample_size=float("inf"), diagnostics={"r_hat": float("nan"), "points": 7}))
     assert (found["epsilon"], found["prior_scale"], found["prior_mean"], found["observed_pairs"]) == (0.5, 2.0, 0.0, 5)
     assert found["effective_sample_size"] is None

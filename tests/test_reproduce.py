@@ -193,7 +193,7 @@ def test_an_interruption_says_how_to_go_on(tmp_path):
         raise KeyboardInterrupt
 
     figures = [toy_figure(), PaperFigure("late", 0, "never drawn", stop)]
-    with pytest.raises(StoppedError, match=r"1 of 2 figures are in .*; give the same command again"):
+    with pytest.raises(StoppedError, match=r"1 of 2 figures are in .*; run the same command again"):
         list(draw_figures(figures, PaperRuns(tmp_path, 1), tmp_path, lambda figure: None))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["toy.pdf", "toy.png"]
 

@@ -10,7 +10,7 @@ from open_quadrature import TWO, landed
 from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.posteriors.estimated import Estimate, PairEstimate, effective_size, ratio, resolution_of, systematic
-from bellmanifold.posteriors.laws import closed
+from bellmanifold.posteriors.laws import close_laws
 from bellmanifold.posteriors.result import Moments, pool, root
 from bellmanifold.posteriors.target import ValuePrior, relaxed_target
 
@@ -152,7 +152,7 @@ def test_values_too_large_to_be_squared():
 def test_open_laws_follow_the_pairs(rng, concentration):
     """Their columns come behind those of three pairs, the concentration's last; one that is given is known exactly."""
     data = landed(TWO, -1.0, (1, 2, 1))
-    whole, learnt, _ = closed(data, "dirichlet", concentration)
+    whole, learnt, _ = close_laws(data, "dirichlet", concentration)
     given = relaxed_target(replace(data, model=whole), 0.0, 2.0)
     assert weighed(rng)[2].laws(given) is None
     target = replace(given, laws=learnt)

@@ -290,7 +290,7 @@ def test_a_tie_is_no_reason_to_switch(other):
     model = from_moves("ties", moves, start="y")
     policy = np.array([model.pair_index["x", "second"], model.pair_index["y", "worse"]])
     value = np.array([0.3, -1.7])
-    improved, near = Steps(model).improved(policy, value, np.array([0.3, 2.3]), rounds=5)
+    improved, near = Steps(model).improve(policy, value, np.array([0.3, 2.3]), rounds=5)
     assert improved.tolist() == [model.pair_index["x", "second"], model.pair_index["y", "better"]]
     np.testing.assert_allclose(near, [0.3, -0.7])
 
@@ -322,9 +322,9 @@ def test_a_value_nearby_is_corrected_to_a_rounding(build, rng):
     exact, right = precise_value(model, policy), model.reward[policy]
     near = exact * (1 + 1e-8 * rng.normal(size=len(exact)))
     for steps in (Steps(model), Steps(model, rng.integers(0, 100, model.n_states))):
-        found = steps.corrected(policy, right, near)
+        found = steps.correct(policy, right, near)
         np.testing.assert_allclose(found, exact, rtol=8 * np.finfo(float).eps)
-        assert steps.corrected(policy, right, exact + np.abs(right).max()) is None, "not near"
+        assert steps.correct(policy, right, exact + np.abs(right).max()) is None, "not near"
 
 
 @pytest.mark.parametrize("build", [lambda: envs.grid(12, 12, slip=0.2), lambda: attempts(300), lambda: unequal()])
@@ -338,7 +338,7 @@ def test_looking_ahead_class_by_class(build, rng):
         q = steps.backup(value)
         np.testing.assert_allclose(q, model.backup(value), rtol=1e-14)
         np.testing.assert_array_equal(steps.best(q), model.best(q))
-        improved, near = steps.improved(policy, value, np.abs(value), rounds=30)
+        improved, near = steps.improve(policy, value, np.abs(value), rounds=30)
         slack = 1e-12 * np.abs(best).max()
         assert (near >= value - slack).all()
         assert (near <= best + slack).all()
@@ -365,7 +365,7 @@ def test_a_chain_with_far_to_go_is_not_corrected_by_sweeps():
     stuck = replace(model, next_prob=away / np.add.reduceat(away, model.next_start[:-1])[model.next_pair])
     policy, everywhere = assumption_2(stuck).proper_policy, np.arange(stuck.n_states)
     exact, right = precise_value(stuck, policy), stuck.reward[policy]
-    assert Steps(stuck).corrected(policy, right, exact) is None
+    assert Steps(stuck).correct(policy, right, exact) is None
     np.testing.assert_allclose(linear.solve_chain(stuck, policy, everywhere, right), exact, rtol=1e-9)
     assert solve(stuck).max_residual <= 1e-12 * np.abs(exact).max()
 

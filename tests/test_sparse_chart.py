@@ -221,12 +221,12 @@ def test_switches_are_strict():
     """Better by more than rounding of the value at hand, 1e-12 (1 + |value|); the first of equals."""
     chart = sparse_chart(two_ways(), np.array([True, True, True, True, False]))
     policy, q = np.array([0, 3]), np.array([3.0, 3.0 + 3e-12, 5.0, 5.0])
-    assert chart._switched(q, policy) is None
+    assert chart._switch(q, policy) is None
     q[1] = 3.0 + 4.5e-12
-    assert chart._switched(q, policy).tolist() == [1, 3]
+    assert chart._switch(q, policy).tolist() == [1, 3]
     q[2] = 6.0
-    assert chart._switched(q, policy).tolist() == [1, 2]
-    assert chart._switched(-q[[1, 0, 2, 3]], np.array([0, 3])).tolist() == [1, 3]
+    assert chart._switch(q, policy).tolist() == [1, 2]
+    assert chart._switch(-q[[1, 0, 2, 3]], np.array([0, 3])).tolist() == [1, 3]
 
 
 def test_sweeps_carry_news_between_policies():
@@ -242,8 +242,8 @@ def test_sweeps_carry_news_between_policies():
     for _ in range(SWEEPS):
         q = model.reward + chart.moves @ model.best(q)
     found = chart._ahead(model.reward, before, policy)
-    np.testing.assert_array_equal(found, chart._switched(q, policy))
-    assert (found != chart._switched(before, policy)).sum() > 1
+    np.testing.assert_array_equal(found, chart._switch(q, policy))
+    assert (found != chart._switch(before, policy)).sum() > 1
 
 
 def test_one_other_value_with_cycles_is_solved_anew(rng):

@@ -13,7 +13,7 @@ from bellmanifold.agents.memory import Memory
 from bellmanifold.chart.batch import TooLargeError
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.posteriors import laws as of_laws
-from bellmanifold.posteriors.laws import closed, log_dirichlet, open_laws
+from bellmanifold.posteriors.laws import close_laws, log_dirichlet, open_laws
 from bellmanifold.posteriors.sparse_laws import Drawer
 from bellmanifold.posteriors.system import chart_of
 from bellmanifold.posteriors.target import relaxed_target
@@ -123,7 +123,7 @@ def test_rows_of_another_point_and_what_is_carried_over():
     np.testing.assert_array_equal(mixed.law.toarray(), [one.law.toarray()[0], other.law.toarray()[1]])
     for name in ("log_fresh", "sticks", "log_left"):
         assert getattr(mixed, name).tolist() == [getattr(one, name)[0], getattr(other, name)[1]]
-    after = drawer(more, 1.0).carried(rng, before, one).law.toarray()
+    after = drawer(more, 1.0).carry(rng, before, one).law.toarray()
     np.testing.assert_array_equal(after[0], one.law.toarray()[0])
     assert after[1, 2] > 0.0
     assert not np.array_equal(after[1], one.law.toarray()[1])
@@ -135,7 +135,7 @@ def test_laws_of_many_states_have_no_batch_chart():
     memory = Memory(model.opened())
     memory.add(np.array([0]), np.array([0.0]))
     memory.land(0, 1)
-    whole, laws, _ = closed(memory, "dirichlet", all_rows=True)
+    whole, laws, _ = close_laws(memory, "dirichlet", all_rows=True)
     target = relaxed_target(memory, 0.0, 10.0, reward=memory.mean_reward.copy())
     target = replace(target, model=whole, laws=laws)
     for only_observed in (False, True):

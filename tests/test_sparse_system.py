@@ -13,7 +13,7 @@ from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.noise import HalfNormal
 from bellmanifold.observation import Observation
 from bellmanifold.posteriors.coordinates import Coordinates
-from bellmanifold.posteriors.laws import closed
+from bellmanifold.posteriors.laws import close_laws
 from bellmanifold.posteriors.sparse_system import SparseSystem
 from bellmanifold.posteriors.sparse_walk import SparseWalker, flip, refresh
 from bellmanifold.posteriors.target import noisy_target, relaxed_target
@@ -179,7 +179,7 @@ def test_values_of_no_point_count_as_nothing():
 def test_nothing_lingers_by_a_law_that_is_open():
     model = open_model(["s", "t"], [("s", "a"), ("s", "b"), ("t", "c"), ("t", "d")])
     seen = [Observation("s", "a", -1.0, next="s"), Observation("t", "c", -1.0, next="s")]
-    whole, laws, no_law = closed(Dataset.from_pairs(model, seen), "dirichlet", 1.0)
+    whole, laws, no_law = close_laws(Dataset.from_pairs(model, seen), "dirichlet", 1.0)
     data = Dataset.from_pairs(whole, [Observation("s", "a", -1.0), Observation("t", "c", -1.0)])
     system = sparse(relaxed_target(data, 0.0, SIGMA).with_laws(laws, no_law))
     assert len(system.free) == 2

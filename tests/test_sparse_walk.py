@@ -24,7 +24,7 @@ from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors import walk
 from bellmanifold.posteriors.batch_walk import BatchWalker
 from bellmanifold.posteriors.coordinates import Coordinates
-from bellmanifold.posteriors.laws import closed
+from bellmanifold.posteriors.laws import close_laws
 from bellmanifold.posteriors.policies import action_probabilities
 from bellmanifold.posteriors.sparse_system import SparseSystem, State
 from bellmanifold.posteriors.sparse_walk import (
@@ -457,7 +457,7 @@ def test_idle_laws_are_swapped_as_if_all_were_solved_anew():
     pair, landing = np.array(after).T
     reward = np.array([-1.0, -3.0, -0.5, 0.0])[pair]
     data = Dataset(model, pair, reward, np.full(len(pair), np.nan), landing)
-    whole, laws, _ = closed(data, "dirichlet", 1.0)
+    whole, laws, _ = close_laws(data, "dirichlet", 1.0)
     prior = ValuePrior(np.array([0.5, -1.0, 2.0, 0.0]), np.array([1.0, 2.0, 0.7, 1.5]))
     target = replace(relaxed_target(replace(data, model=whole), 0.0, prior), laws=laws)
     system, rng, swapped = sparse(target), np.random.default_rng(5), 0

@@ -10,7 +10,7 @@ from scipy import stats
 
 from bellmanifold.chart.batch import batch_chart
 from bellmanifold.gaussian.points import normal_points, uniform_points
-from bellmanifold.gaussian.stretch import BLOCK, CHANCE, PLAIN, Stretch, learnt_stretch, stretched
+from bellmanifold.gaussian.stretch import BLOCK, CHANCE, PLAIN, Stretch, learn_stretch, stretch_points
 from bellmanifold.posteriors import pieces
 from bellmanifold.posteriors.cuts import covering
 from bellmanifold.posteriors.estimated import effective_size, ratio
@@ -31,7 +31,7 @@ def made_up(rng, coordinates, changed):
 
 def test_without_a_map_points_stay_what_they_are_to_the_bit(rng):
     x = rng.normal(size=(11, 64))
-    found, log_ratio = stretched(Stretch.none(11), jnp.asarray(x))
+    found, log_ratio = stretch_points(Stretch.none(11), jnp.asarray(x))
     np.testing.assert_array_equal(found, x)
     np.testing.assert_array_equal(log_ratio, 0.0)
 
@@ -40,7 +40,7 @@ def test_without_a_map_points_stay_what_they_are_to_the_bit(rng):
 def test_points_have_the_density_that_is_said(rng, changed):
     """Written plainly: halves of normal laws, of spreads of their own, side by side at the centre."""
     stretch, x = made_up(rng, 19, changed), rng.normal(size=(19, 64))
-    found, log_ratio = (np.asarray(array) for array in stretched(stretch, jnp.asarray(x)))
+    found, log_ratio = (np.asarray(array) for array in stretch_points(stretch, jnp.asarray(x)))
     plain = 64 // PLAIN
     np.testing.assert_array_equal(found[:, :plain], x[:, :plain])
     log_density = np.zeros(64)
@@ -59,7 +59,7 @@ def test_coordinates_that_no_weight_depends_on_are_left_alone(rng):
     """Chance changes each of 300 with probability exp(-4) = 1.8%: more than 18 of them with probability 1e-5."""
     x, weight = rng.normal(size=(301, 4096)), rng.exponential(size=4096)
     assert CHANCE == 8.0
-    found = learnt_stretch(x, weight * np.exp(-x[300]), np.arange(301), 301)
+    found = learn_stretch(x, weight * np.exp(-x[300]), np.arange(301), 301)
     changed = found.row[found.row < 301]
     assert 300 in changed
     assert len(changed) <= 1 + 18
@@ -70,7 +70,7 @@ def test_a_map_is_learnt_number_by_number(rng):
     """Median and root mean squares of 512 points that stand for the weighed ones; three of four coordinates change."""
     x = rng.normal(size=(4, 400)) * np.array([0.4, 1.0, 2.0, 1.0])[:, None] + np.array([0.9, 0.0, -0.2, 0.0])[:, None]
     weight, changed = rng.exponential(size=400) * np.exp(x[3]), []
-    found = learnt_stretch(x, weight, np.array([2, 5, 7, 11]), 12)
+    found = learn_stretch(x, weight, np.array([2, 5, 7, 11]), 12)
     for row, own in zip([2, 5, 7, 11], x, strict=True):
         mean = np.average(own, weights=weight)
         sd = np.sqrt(np.average((own - mean) ** 2, weights=weight))
@@ -88,7 +88,7 @@ def test_a_map_is_learnt_number_by_number(rng):
 
 def test_a_marginal_that_is_one_point_has_some_spread_left():
     x = np.append(np.full(100, 0.5), np.linspace(-2.0, 2.0, 100))
-    found = learnt_stretch(x[None], np.repeat([1.0, 0.0], 100), np.array([2]), 3)
+    found = learn_stretch(x[None], np.repeat([1.0, 0.0], 100), np.array([2]), 3)
     assert (found.row[0], found.centre[0]) == (2, 0.5)
     assert found.below[0] == found.above[0] == 1e-3
 
@@ -151,10 +151,10 @@ def test_averages_of_stretched_points_and_their_errors(weigh):
     for seed in range(50):
         pilot = normal_points(uniform_points(3, 0, PIECE, 64, 1000 + seed))
         assert effective_size(weigh(pilot)) > ENOUGH
-        stretch = learnt_stretch(pilot, weigh(pilot), np.arange(3), 3)
+        stretch = learn_stretch(pilot, weigh(pilot), np.arange(3), 3)
         x = normal_points(uniform_points(3, 0, PIECE, REPLICATES, seed))
         plain = weigh(x)
-        found = [stretched(stretch, jnp.asarray(piece)) for piece in np.split(x, REPLICATES, axis=1)]
+        found = [stretch_points(stretch, jnp.asarray(piece)) for piece in np.split(x, REPLICATES, axis=1)]
         y, log_ratio = (np.concatenate(part, axis=-1) for part in zip(*found, strict=True))
         weight = weigh(y) * np.exp(log_ratio)
         share.append((effective_size(plain) / x.shape[1], effective_size(weight) / x.shape[1]))
@@ -337,6 +337,6 @@ def test_scouts_come_before_the_points_and_are_no_more_than_they():
 def test_points_at_the_centre_count_as_above_it():
     """A half of the weight at the centre, a quarter a distance of 1 on either side: root mean squares of 1, 1 / 3."""
     x = np.repeat([-0.5, 0.5, 1.5, 9.0], [128, 256, 128, 512])
-    found = learnt_stretch(x[None], np.where(x < 9.0, 1.0, 0.0), np.array([0]), 1)
+    found = learn_stretch(x[None], np.where(x < 9.0, 1.0, 0.0), np.array([0]), 1)
     assert (found.row[0], found.centre[0], found.below[0]) == (0, 0.5, 1.0)
     assert found.above[0] == pytest.approx(np.sqrt(1.0 / 3.0), rel=1e-12)

@@ -479,7 +479,7 @@ def test_interruption_is_clean_and_says_how_to_go_on(tmp_path):
     assert process.returncode == 130
     assert printed == ""
     assert complaint.splitlines()[-1].startswith("bellmanifold: interrupted: ")
-    assert f"of 12 runs are in {out}; give the same command again to go on" in complaint
+    assert f"of 12 runs are in {out}; run the same command again to resume" in complaint
     assert "Traceback" not in complaint
     assert not [path for path in out.iterdir() if path.name.startswith(".")]
 

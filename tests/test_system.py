@@ -18,7 +18,7 @@ from bellmanifold.jax_setup import random_key
 from bellmanifold.noise import HalfNormal
 from bellmanifold.observation import Observation
 from bellmanifold.posteriors.coordinates import Coordinates, Loop
-from bellmanifold.posteriors.laws import closed
+from bellmanifold.posteriors.laws import close_laws
 from bellmanifold.posteriors.system import (
     Drawn,
     Point,
@@ -29,7 +29,7 @@ from bellmanifold.posteriors.system import (
     system_of,
 )
 from bellmanifold.posteriors.target import ValuePrior, noisy_target, relaxed_target
-from bellmanifold.posteriors.weight import _tied, log_mixture, lowered
+from bellmanifold.posteriors.weight import _ties, log_mixture, lower_exits
 
 
 def systems(coordinates):
@@ -164,7 +164,7 @@ def test_prior_values_and_residuals_of_points(rng):
 def test_what_is_followed_of_open_laws():
     """The probability of every landing that was seen, and the concentration; nothing where laws are given."""
     data = landed(TWO, -1.0, (1, 2, 1))
-    whole, learnt, _ = closed(data, "dirichlet")
+    whole, learnt, _ = close_laws(data, "dirichlet")
     target = replace(relaxed_target(replace(data, model=whole), 0.0, 2.0), laws=learnt)
     system = systems(Coordinates(target))
     law = np.array([[0.2, 0.5, 0.3], [0.6, 0.0, 0.4]])  # of two points
@@ -172,9 +172,9 @@ def test_what_is_followed_of_open_laws():
     with np.errstate(divide="ignore"):
         point = Point(*(jnp.zeros((n, 2)) for n in (3, 0, 0)), jnp.log(law.T)[None], jnp.asarray(concentration))
     landings = [law[:, landing] for _, landing in zip(*learnt.seen, strict=True)]
-    np.testing.assert_allclose(system.followed(point), [*landings, concentration[0]], atol=1e-12)
-    assert system.followed(point._replace(log_law=None)).shape == (0, 2)
-    assert system.followed(point._replace(concentration=None)).shape == (0, 2)
+    np.testing.assert_allclose(system.tracked_values(point), [*landings, concentration[0]], atol=1e-12)
+    assert system.tracked_values(point._replace(log_law=None)).shape == (0, 2)
+    assert system.tracked_values(point._replace(concentration=None)).shape == (0, 2)
     assert np.asarray(system.open).tolist() == learnt.pairs.tolist()
     drawn = drawn_laws(learnt, np.random.default_rng(4), 3)
     rng = np.random.default_rng(4)
@@ -192,7 +192,7 @@ def test_charts_of_agents_know_what_was_observed_alone():
     assert "policies" in {block.way for block in whole}
     assert len(chart_of(target).layout.blocks) == len(whole)
     data = landed(TWO, -1.0, (1, 2, 1))
-    model, learnt, _ = closed(data, "dirichlet")
+    model, learnt, _ = close_laws(data, "dirichlet")
     fits = replace(relaxed_target(replace(data, model=model), 0.0, 2.0), laws=learnt)
     assert chart_of(fits).layout.slot.shape == (2, 2)
     wide = replace(learnt, landed=learnt.landed.copy())
@@ -217,7 +217,7 @@ def test_each_loop_has_a_coin(rng):
     x[:, 4] = -60.0
     coin = np.array([[0.5, -0.5, 0.5, 0.0, 0.5], [-0.5, 0.5, 2.0, -1.0, 0.5]])
     point = Point(jnp.asarray(x), jnp.zeros((0, 5)), jnp.asarray(coin))
-    found = np.asarray(jax.jit(lowered)(system, system.laws(point), point))
+    found = np.asarray(jax.jit(lower_exits)(system, system.laws(point), point))
     for loop, i in enumerate(free):
         law = stats.norm(target.prior.mean[i], target.prior.sd[i])
         for k in range(5):
@@ -255,7 +255,7 @@ def test_ties_are_counted_among_exact_observed_actions_of_a_state():
     width = float(system.tie_width)
     names = [state + action[1:] for state, action in map(model.pair_name, range(6))]
 
-    find = jax.jit(lambda system, q: _tied(system, q, system.layout.greedy(q)[1]))
+    find = jax.jit(lambda system, q: _ties(system, q, system.layout.greedy(q)[1]))
 
     def tied(system, other=None):
         """The states that tie, of values by pair, 0 by default, in units of the width."""

@@ -16,7 +16,7 @@ from bellmanifold.kernels import Gaussian, Laplace, Uniform
 from bellmanifold.noise import HalfNormal
 from bellmanifold.observation import Observation
 from bellmanifold.posteriors.coordinates import Coordinates
-from bellmanifold.posteriors.laws import closed
+from bellmanifold.posteriors.laws import close_laws
 from bellmanifold.posteriors.noise_scale import scale_table
 from bellmanifold.posteriors.target import Target, ValuePrior, noisy_target, relaxed_target
 from bellmanifold.posteriors.value_prior import LARGEST, check_rewards, check_size
@@ -144,7 +144,7 @@ def test_open_laws_lead_where_they_were_seen_to_or_back():
     """Of four landings three stayed; nobody saw where `leave` led; a problem without open laws stays as it is."""
     model = open_model(["s", "t"], [("s", "go"), ("s", "exit"), ("t", "leave")])
     seen_to = [Observation("s", "go", -1.0, next=name) for name in ("s", "s", "t", "s")]
-    whole, laws, no_law = closed(
+    whole, laws, no_law = close_laws(
         Dataset.from_pairs(model, [*seen_to, Observation("t", "leave", -1.0)]), "dirichlet", 1.0
     )
     data = Dataset.from_pairs(whole, [Observation("s", "go", -1.0), Observation("t", "leave", -1.0)])
@@ -216,7 +216,7 @@ def test_draws_and_sizes_of_a_prior():
     own = ValuePrior(mean, sd)
     number = np.random.default_rng(5).standard_normal((7, 3))
     np.testing.assert_array_equal(own.draw(np.random.default_rng(5), 7), mean + sd * number)
-    np.testing.assert_allclose(own.standardised(own.draw(np.random.default_rng(5), 7)), number, atol=1e-12)
+    np.testing.assert_allclose(own.standardise(own.draw(np.random.default_rng(5), 7)), number, atol=1e-12)
     assert own.likely_size.tolist() == [3.25, 4.5, 3.5]
     assert ValuePrior(mean, sd, flat=True).likely_size.tolist() == [0.0] * 3
     assert own.scale == 4.0
@@ -233,7 +233,7 @@ def test_every_action_value_may_have_its_own_prior():
     for target in (relaxed_target(seen(("a", "on")), 0.1, own), noisy_target(seen(("a", "on")), 0.1, own)):
         assert target.prior is own
         assert target.prior.scale == 3.0
-    np.testing.assert_allclose(own.standardised(own.mean + 2.0 * own.sd), 2.0)
+    np.testing.assert_allclose(own.standardise(own.mean + 2.0 * own.sd), 2.0)
 
 
 def test_priors_that_differ_couple_a_state():
@@ -333,7 +333,7 @@ def test_sds_of_their_own_beside_noise():
 def test_open_laws_tie_nothing_and_couple_everything():
     """The pair that leads somewhere unknown may not tie; laws that no value depends on leave their evidence alone."""
     data = landed(TWO, -1.0, (1, 2, 1))
-    whole, learnt, no_law = closed(data, "dirichlet")
+    whole, learnt, no_law = close_laws(data, "dirichlet")
     rest = Dataset.from_pairs(whole, [Observation("s", "go", -1.0), Observation("t", "leave", -2.0)])
     given = replace(relaxed_target(rest, 0.0, 2.0), log_constant=0.25)
     target = given.with_laws(learnt, no_law)

@@ -272,8 +272,8 @@ def test_two_splits_as_one():
 def test_points_continue_their_nets():
     """The first 16 points of each net and the next 16 are its first 32."""
     known = known_of()
-    both = of_known._together(known.ties, *(of_known._weighed(known, begin, 16, 3) for begin in (0, 16)))
-    once = of_known._weighed(known, 0, 32, 3)
+    both = of_known._together(known.ties, *(of_known._weigh(known, begin, 16, 3) for begin in (0, 16)))
+    once = of_known._weigh(known, 0, 32, 3)
     assert both.points == once.points == 2 * 32 * of_known.REPLICATES
     np.testing.assert_array_equal(both.policy, once.policy)
     np.testing.assert_allclose(both.weight, once.weight)
@@ -285,7 +285,7 @@ def test_determinants_weigh_policies():
     moves = {("s", "stay"): Move(-1.0, {"s": 0.5, "goal": 0.5}), ("s", "leave"): Move(-2.0, {"goal": 1.0})}
     target = relaxed_target(Dataset.complete(from_moves("stay", moves, start="s")), 0.0, 1.0)
     known = everything_known(target, Budget())
-    split = of_known._weighed(known, 0, 64, 0)
+    split = of_known._weigh(known, 0, 64, 0)
     points = 2 * 64
     for policy, weight in zip(split.policy[:, 0].tolist(), split.weight.T, strict=True):
         count = weight / (2.0 if known.tied[policy] == 0 else 1.0)

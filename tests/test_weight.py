@@ -22,7 +22,7 @@ from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors.coordinates import Coordinates, Loop
 from bellmanifold.posteriors.cut_weight import _CutBlock, _log_acyclic, _log_determinants
 from bellmanifold.posteriors.cuts import covering
-from bellmanifold.posteriors.laws import closed
+from bellmanifold.posteriors.laws import close_laws
 from bellmanifold.posteriors.system import (
     Point,
     from_normals,
@@ -34,7 +34,7 @@ from bellmanifold.posteriors.system import (
 from bellmanifold.posteriors.target import ValuePrior, noisy_target, relaxed_target
 from bellmanifold.posteriors.weight import (
     log_mixture,
-    lowered,
+    lower_exits,
     propose,
     weigh,
     weigh_normals,
@@ -385,7 +385,7 @@ def with_another_law(rng, model):
 def test_laws_of_points_are_discounted():
     """Given as logarithms, one for each point: multiplied by the discount, and what that takes leads to the goal."""
     data = landed(TWO, -1.0, (1, 2, 1))
-    whole, learnt, _ = closed(data, "dirichlet")
+    whole, learnt, _ = close_laws(data, "dirichlet")
     target = relaxed_target(replace(data, model=whole), 0.0, 2.0)
     system = systems(Coordinates(replace(target, laws=replace(learnt, discount=0.75))))
     law = np.array([[0.2, 0.5, 0.3], [0.6, 0.0, 0.4]])  # of two points
@@ -577,7 +577,9 @@ def test_lowered_values_and_their_density(rng, exits, mean, sd):
     system, exit_ = systems(coordinates), target.model.pair_index["s", "u0"]
     x = quantiles(target, exits, 64)
     sides = {side: as_point(x)._replace(coin=jnp.full((1, 64), side)) for side in (-1.0, 1.0)}
-    tails, heads = (np.asarray(lowered(system, system.laws(sides[side]), sides[side])[exit_]) for side in (-1.0, 1.0))
+    tails, heads = (
+        np.asarray(lower_exits(system, system.laws(sides[side]), sides[side])[exit_]) for side in (-1.0, 1.0)
+    )
     np.testing.assert_allclose(tails, mean + sd * x[0], rtol=1e-12)
     law = stats.norm(mean, sd)
     assert (heads < -2.0).all()

@@ -197,16 +197,16 @@ def test_wrong_kinds_end_in_one_clear_line(said, name):
 
 def test_they_name_the_remedy(said):
     assert "bm.Dataset.from_pairs(model, [...])" in said["posterior: list as data"][1]
-    assert said["pairs: number as state"][1] == 'observations[0]: state is the number 0: names are texts, write "0"'
+    assert said["pairs: number as state"][1] == 'observations[0]: state is the number 0: names are strings, write "0"'
     assert 'gymnasium.make("FrozenLake-v1")' in said["from_gymnasium: text"][1]
     assert "bm.load_model" in said["solve: text"][1]
-    assert said["posterior: text as proper_only"][1] == 'proper_only is the text "no": give True or False'
+    assert said["posterior: text as proper_only"][1] == 'proper_only is the string "no": give True or False'
     assert said["posterior: no seed"][1] == "seed is None: give a whole number"
     assert said["posterior: three numbers as belief"][1] == "reward_belief has 3 numbers: give (mean, sd), two numbers"
     assert said["posterior: impossible belief"][1].startswith("reward_belief: sd is 0.0: give a positive number")
     assert said["belief: impossible"][1].startswith("sd is 0.0: give a positive number")
     assert said["posterior: impossible sd of a pair"][1].startswith('prior: the sd of ("s1", "go") is -1.0: ')
-    assert said["evidence: text as scale"][1] == 'prior_scales[0] is the text "a": give a number'
+    assert said["evidence: text as scale"][1] == 'prior_scales[0] is the string "a": give a number'
     assert said["envs: half a row"][1] == "depth is 2.5: give a whole number"
     assert "policy(rng)" in said["learn: policy without rng"][1]
     assert said["learn: text as replan"][1] == 'replan is "x": give True or False'

@@ -25,7 +25,7 @@ import bellmanifold as bm
 from bellmanifold.errors import BellmanifoldError
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.draws import posterior_draws
-from bellmanifold.posteriors.laws import LEAST, MOST, closed
+from bellmanifold.posteriors.laws import LEAST, MOST, close_laws
 from bellmanifold.posteriors.target import Target, noisy_target, relaxed_target
 
 QUANTITIES = (
@@ -102,7 +102,7 @@ def replication(likelihood: str, index: int) -> Replication:
 def target_of(case: Replication) -> Target:
     """The posterior of a replication."""
     known = None if case.likelihood == "inferred" else CONCENTRATION
-    whole, laws, no_law = closed(case.data, "dirichlet", known)
+    whole, laws, no_law = close_laws(case.data, "dirichlet", known)
     data = replace(case.data, model=whole)
     if case.likelihood == "noisy":
         target = noisy_target(data, WIDTH, PRIOR_SCALE)

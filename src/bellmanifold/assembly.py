@@ -38,7 +38,7 @@ def assemble(plain: Description) -> SSP:
     _check_pairs(given)
     total = _checked_sums(given)
     _check_initial(given)
-    prior = _stated(plain.prior, given)
+    prior = _check_prior(plain.prior, given)
     require(0.0 < plain.open_discount <= 1.0, f"open_discount is {plain.open_discount}: it must lie in (0, 1]")
     states, number = given.by_first_pair()
     order = np.argsort(number[given.pair_state], kind="stable")
@@ -187,7 +187,7 @@ def _check_initial(given: _Given) -> None:
         raise BadInputError(f"initial: probabilities sum to {prob.sum():.12g}: make them sum to 1")
 
 
-def _stated(prior: StatedPrior | None, given: _Given) -> StatedPrior | None:
+def _check_prior(prior: StatedPrior | None, given: _Given) -> StatedPrior | None:
     """The checked prior; None if nothing is stated."""
     if prior is None or prior.is_empty:
         return None

@@ -92,22 +92,22 @@ def _attempts(chain: Chain, rights: Columns) -> Iterator[Columns | None]:
         yield solve_by_factors(chain, rights, STAYS)
         if size <= DENSE:
             visits = expected_visits(moves.toarray()[None], out[None])[0]
-            yield _stacked(visits @ right for right in rights.T)
-        yield _watched(chain, rights)
+            yield _stack(visits @ right for right in rights.T)
+        yield _solve_watched(chain, rights)
     entering = np.bincount(moves.indices, minlength=size)
     hubs = entering > HUB
     if hubs.any() or not is_narrow(moves, EXPANDER * size):
         busy = np.flatnonzero(entering > BUSY)
         if 0 < len(busy) <= CUTS:
             yield _cut(chain, rights, busy)
-        order, closing = _unrolled(moves)
+        order, closing = _unroll(moves)
         if len(closing) <= CUTS:
             yield _cut(chain, rights, closing)
         if not _is_narrow_apart(moves, hubs):
             good = [found for right in rights.T if (found := _iterate(chain, right, order)) is not None]
-            yield _stacked(good) if len(good) == rights.shape[1] else None
+            yield _stack(good) if len(good) == rights.shape[1] else None
     yield solve_by_factors(chain, rights, STAYS)
-    yield _watched(chain, rights)
+    yield _solve_watched(chain, rights)
     yield solve_by_factors(chain, rights)
 
 
@@ -127,10 +127,10 @@ def solve_by_factors(chain: Chain, rights: Columns, longest: float = np.inf) -> 
         if not (pivot / chain.leaving).min() >= 1.0 / longest:
             return None
     precise = matrix.astype(np.longdouble)
-    return _stacked(refined(factors, precise, right) for right in rights.T)
+    return _stack(refine(factors, precise, right) for right in rights.T)
 
 
-def _watched(chain: Chain, rights: Columns) -> Columns | None:
+def _solve_watched(chain: Chain, rights: Columns) -> Columns | None:
     """Solve a trapped chain that keeps returning to one state; None if it is trapped without that state, too.
 
     Watched at that state alone, the chain either returns or leaves; the probability of leaving is a sum, not 1 - p.
@@ -151,7 +151,7 @@ def _watched(chain: Chain, rights: Columns) -> Columns | None:
     return answer
 
 
-def _stacked(columns: Iterable[Vector]) -> Columns:
+def _stack(columns: Iterable[Vector]) -> Columns:
     return np.stack(list(columns), axis=1)
 
 
@@ -172,7 +172,7 @@ def sweep(moves: csr_array, leaving: Vector, rights: Columns) -> Columns:
     return np.asarray(spsolve_triangular(lower, right, lower=True, unit_diagonal=True, **own))
 
 
-def reordered(moves: csr_array, order: Indices, place: Indices) -> csr_array:
+def reorder(moves: csr_array, order: Indices, place: Indices) -> csr_array:
     """The moves of a chain with its states in another order, of which `place` is the inverse permutation."""
     entries, start = row_entries(moves.indptr, order)
     return csr_array((moves.data[entries], place[moves.indices[entries]], start), shape=moves.shape)
@@ -186,7 +186,7 @@ def system(chain: Chain) -> csc_array:
     return csc_array((np.append(chain.leaving, -moves.data), (row, column)), shape=moves.shape)
 
 
-def refined(factors: SuperLU, matrix: csc_array, right: Vector) -> Vector:
+def refine(factors: SuperLU, matrix: csc_array, right: Vector) -> Vector:
     """The solution from a factorisation, with one step of iterative refinement.
 
     With a matrix in long double precision each number is off by a rounding or two; with a residual in the precision of
@@ -239,7 +239,7 @@ def _is_narrow_apart(moves: csr_array, hubs: Bool[np.ndarray, "n"]) -> bool:
     return 0 < int(hubs.sum()) <= CUTS and is_narrow(csr_array(moves[others][:, others]), EXPANDER * len(others))
 
 
-def _unrolled(moves: csr_array) -> tuple[Indices, Int[np.ndarray, "closing"]]:
+def _unroll(moves: csr_array) -> tuple[Indices, Int[np.ndarray, "closing"]]:
     """An order of an irreducible chain's states in which most moves go to earlier ones, and the targets of the others.
 
     It is the post-order of a depth-first search: only moves to an ancestor in the search tree go to a later state, and
@@ -279,7 +279,7 @@ def _cut(chain: Chain, rights: Columns, closing: Int[np.ndarray, "closing"]) -> 
     if count < size:
         return None
     order = np.argsort(label)
-    others = reordered(others, order, label)
+    others = reorder(others, order, label)
     if (others.indices > np.repeat(np.arange(size), np.diff(others.indptr))).any():
         return None
     first = np.zeros((size, cuts + 1 + rights.shape[1]))
@@ -287,7 +287,7 @@ def _cut(chain: Chain, rights: Columns, closing: Int[np.ndarray, "closing"]) -> 
     first[:, cuts], first[:, cuts + 1 :] = out, rights
     first = sweep(others, leaving[order], first[order])[label]
     among, ends, collected = np.split(first[closing], [cuts, cuts + 1], axis=1)
-    found = _stacked(eliminate(among, ends[:, 0], b)[0] for b in collected.T)
+    found = _stack(eliminate(among, ends[:, 0], b)[0] for b in collected.T)
     return np.asarray(first[:, cuts + 1 :] + first[:, :cuts] @ found)
 
 

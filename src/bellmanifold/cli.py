@@ -36,7 +36,7 @@ from bellmanifold.commands.terminal import (
     refusing,
     say,
 )
-from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError, StoppedError, counted, listed, shorten
+from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError, StoppedError, count_of, listed, shorten
 from bellmanifold.options import Method, on_command_line
 from bellmanifold.stderr import remark
 
@@ -123,7 +123,7 @@ def env_show(model: Model, every: All = False, json_out: AsJson = False) -> None
         return
     start = [f"{shorten(problem.states[s])} ({problem.initial[s]:.4g})" for s in problem.initial.nonzero()[0]]
     unknown = int((problem.open_reward | problem.open_law).sum())
-    size = f"{counted(problem.n_states, 'state')}, {counted(problem.n_pairs, 'pair')}" + (
+    size = f"{count_of(problem.n_states, 'state')}, {count_of(problem.n_pairs, 'pair')}" + (
         f" ({unknown} of them open)" if unknown else ""
     )
     say(f"{shorten(problem.name or model)}: {size}, goal {shorten(problem.goals[0])}")
@@ -174,7 +174,7 @@ def check(
     else:
         moves = "deterministic" if health.model.is_deterministic else "stochastic"
         loops = "acyclic" if health.acyclic else "cyclic"
-        size = f"{counted(health.model.n_states, 'state')}, {counted(health.model.n_pairs, 'pair')}"
+        size = f"{count_of(health.model.n_states, 'state')}, {count_of(health.model.n_pairs, 'pair')}"
         say(f"{shorten(health.model.name or model)}: {size}, {moves}, {loops}")
         messages = health.messages if every else health.messages[:SHOWN]
         for message in messages:

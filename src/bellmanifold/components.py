@@ -32,7 +32,7 @@ from bellmanifold.blocks import (
     Indices,
     Vector,
     is_narrow,
-    reordered,
+    reorder,
     solve_block,
     solve_by_factors,
     sweep,
@@ -70,7 +70,7 @@ def solve_by_components(chain: Chain, rights: Columns) -> Columns:
             return answer
     label = topological(label, moves)
     order = np.argsort(label, kind="stable")
-    moves = reordered(moves, order, ranks(order).astype(moves.indices.dtype))
+    moves = reorder(moves, order, ranks(order).astype(moves.indices.dtype))
     start = np.append(0, np.cumsum(np.bincount(label)))
     answer = np.empty_like(rights)
     answer[order] = _in_order(_Ordered(Chain(moves, leaving[order], out[order]), start), rights[order])
@@ -221,7 +221,7 @@ def _solve_middling(part: _Ordered, right: Columns) -> Columns:
     """Solve components that are inverted together, then substituted one after the other."""
     own, between, out = part.split()
     visits: list[Float[np.ndarray, "_ _"]] = [np.zeros((0, 0))] * (len(part.start) - 1)
-    for members, found in _inverted(own, out, part.start):
+    for members, found in _invert(own, out, part.start):
         for component, one in zip(members.tolist(), found, strict=True):
             visits[component] = one
     right, answer = right.copy(), np.empty_like(right)
@@ -262,13 +262,13 @@ def _visits(moves: csr_array, out: Vector, start: Int[np.ndarray, "components_pl
     begin = np.append(0, np.cumsum(own))
     column = np.arange(begin[-1]) - np.repeat(begin[:-1] - np.repeat(start[:-1], size), own)
     entry = np.empty(begin[-1])
-    for members, found in _inverted(moves, out, start):
+    for members, found in _invert(moves, out, start):
         used = np.arange(found.shape[1]) < size[members][:, None]
         entry[row_entries(begin, row_entries(start, members)[0])[0]] = found[used[:, :, None] & used[:, None, :]]
     return csr_array((entry, column, begin), shape=moves.shape)
 
 
-def _inverted(
+def _invert(
     moves: csr_array, out: Vector, start: Int[np.ndarray, "components_plus_1"]
 ) -> Iterator[tuple[Int[np.ndarray, "some"], Float[np.ndarray, "some width width"]]]:
     """Batches of components of similar size, and the expected visits among their states.

@@ -343,7 +343,7 @@ class Dataset(Shown):
         size = np.maximum(1.0, np.maximum(np.abs(expected), np.abs(self.reward)))
         wrong = chosen & (np.abs(self.reward - expected) > SAME_REWARD * size)
         self._refuse(
-            wrong, lambda t: f"{self._named(t)} paid {self.reward[t]:.12g} but {expected[t]:.12g} before: {why}"
+            wrong, lambda t: f"{self._label(t)} paid {self.reward[t]:.12g} but {expected[t]:.12g} before: {why}"
         )
 
     def _check(self) -> None:
@@ -361,13 +361,13 @@ class Dataset(Shown):
         self._refuse(
             silent & ~np.isnan(sd),
             lambda t: (
-                f"{self._named(t)} has an sd but no reward, and the problem leaves that open: give the reward too"
+                f"{self._label(t)} has an sd but no reward, and the problem leaves that open: give the reward too"
             ),
         )
         self._refuse(
             silent & (self.next < 0),
             lambda t: (
-                f"{self._named(t)} has no reward and no next, and the problem leaves its reward open: "
+                f"{self._label(t)} has no reward and no next, and the problem leaves its reward open: "
                 "give one of them, or remove the observation"
             ),
         )
@@ -388,12 +388,12 @@ class Dataset(Shown):
         self._refuse(
             (self.next >= 0) & ~possible & ~model.open_law[self.pair],
             lambda t: (
-                f"{self._named(t)} led to {quote(model.state_name(self.next[t]))}, which its law in the problem makes "
+                f"{self._label(t)} led to {quote(model.state_name(self.next[t]))}, which its law in the problem makes "
                 "impossible: correct the observation or the law"
             ),
         )
 
-    def _named(self, observation: int) -> str:
+    def _label(self, observation: int) -> str:
         return "pair " + quote_pair(*self.model.pair_name(self.pair[observation]))
 
     def _refuse(self, wrong: Chosen, message: Callable[[int], str]) -> None:

@@ -4,7 +4,7 @@ An object describes itself once, in a `Card`; `Shown` derives from it a `repr` o
 warnings first, then facts, a table and, for small problems, a picture. The whole table, tidy and without rounding, is
 `to_frame()`; `x_se` is the standard error of column `x`.
 
-Numbers with errors are formatted by `measured` everywhere. pandas and matplotlib are imported when they are needed;
+Numbers with errors are formatted by `with_error` everywhere. pandas and matplotlib are imported when they are needed;
 pictures are drawn by `bellmanifold.figures`, which is imported by name because it depends on this module.
 """
 
@@ -36,17 +36,17 @@ Columns = Mapping[str, Sequence[Any]]
 """Column names and their entries, all columns of the same length."""
 
 
-def measured(value: float, se: float) -> str:
+def with_error(value: float, se: float) -> str:
     """A number with its standard error, to the first digit of the error.
 
     Numbers and errors below rounding are not shown.
 
-    >>> measured(0.31234, 0.0042), measured(-1250.0, 37.0), measured(0.5, 0.0), measured(0.5, 4e-17)
+    >>> with_error(0.31234, 0.0042), with_error(-1250.0, 37.0), with_error(0.5, 0.0), with_error(0.5, 4e-17)
     ('0.312 ± 0.004', '-1250 ± 40', '0.5', '0.5')
-    >>> measured(-0.03, 0.1), measured(4e-17, 0.0)
+    >>> with_error(-0.03, 0.1), with_error(4e-17, 0.0)
     ('0.0 ± 0.1', '0')
     """
-    value, se = _unrounded(value), _unrounded(se)
+    value, se = _drop_rounding(value), _drop_rounding(se)
     if se <= ROUNDING * abs(value) or not math.isfinite(value):
         return f"{value:.4g}"
     if not math.isfinite(se):
@@ -58,7 +58,7 @@ def measured(value: float, se: float) -> str:
     return f"{round(value, digits) + 0.0:.{digits}f} ± {se:.{digits}f}"
 
 
-def _unrounded(value: float) -> float:
+def _drop_rounding(value: float) -> float:
     """0 for numbers that are mere rounding errors."""
     return 0.0 if abs(value) < LEAST else float(value)
 
@@ -164,7 +164,7 @@ def as_table(columns: Columns) -> str:
 def _cell(columns: Columns, name: str, row: int) -> str:
     value = columns[name][row]
     if f"{name}_se" in columns:
-        return measured(value, columns[f"{name}_se"][row])
+        return with_error(value, columns[f"{name}_se"][row])
     if isinstance(value, str):
         return shorten(printable(value), LONGEST_NAME)
     if isinstance(value, Mapping):  # where a pair leads
@@ -175,7 +175,7 @@ def _cell(columns: Columns, name: str, row: int) -> str:
         return ""
     if isinstance(value, bool) or type(value).__name__ in ("bool", "bool_"):
         return "yes" if value else "no"
-    return f"{_unrounded(value):.4g}" if isinstance(value, float) else str(value)
+    return f"{_drop_rounding(value):.4g}" if isinstance(value, float) else str(value)
 
 
 def as_frame(columns: Columns) -> pandas.DataFrame:

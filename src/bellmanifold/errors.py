@@ -183,7 +183,7 @@ def require_flags(**values: object) -> None:
     >>> require_flags(proper_only="no")
     Traceback (most recent call last):
     ...
-    bellmanifold.errors.BadInputError: proper_only is the text "no": give True or False
+    bellmanifold.errors.BadInputError: proper_only is the string "no": give True or False
     """
     for name, value in values.items():
         if value is not None and type(value).__name__ not in ("bool", "bool_"):
@@ -194,10 +194,10 @@ def kind_of_value(value: object) -> str:
     """A value in words: texts and numbers are shown, other values are described by their type.
 
     >>> kind_of_value("a"), kind_of_value(3), kind_of_value(None), kind_of_value([])
-    ('the text "a"', 'the number 3', 'None', 'a list')
+    ('the string "a"', 'the number 3', 'None', 'a list')
     """
     if isinstance(value, str):
-        return f"the text {quote(value)}"
+        return f"the string {quote(value)}"
     if value is None or isinstance(value, bool):
         return str(value)
     if isinstance(value, Number):
@@ -206,10 +206,10 @@ def kind_of_value(value: object) -> str:
     return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
 
-def unstacked(text: str) -> str:
+def limit_marks(text: str) -> str:
     """The text with at most one combining mark per character: a stack of them would cover the lines above.
 
-    >>> len(unstacked("e" + 20 * chr(0x301)))
+    >>> len(limit_marks("e" + 20 * chr(0x301)))
     2
     """
     marks = [unicodedata.category(c) in ("Mn", "Me") for c in text]
@@ -221,10 +221,10 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
-def counted(number: int, noun: str, plural: str = "") -> str:
+def count_of(number: int, noun: str, plural: str = "") -> str:
     """A number with its noun, in the singular or plural.
 
-    >>> counted(1, "state"), counted(2, "state"), counted(3, "entry", "entries")
+    >>> count_of(1, "state"), count_of(2, "state"), count_of(3, "entry", "entries")
     ('1 state', '2 states', '3 entries')
     """
     return f"{number} {noun if number == 1 else plural or noun + 's'}"

@@ -187,7 +187,7 @@ class _Chains:
     def tolerance(self, relative: StateValues) -> float:
         return _rounding(self.inside, relative)
 
-    def expected(self, value: Shaped[np.ndarray, "states"]) -> Shaped[np.ndarray, "pairs"]:
+    def expected_next(self, value: Shaped[np.ndarray, "states"]) -> Shaped[np.ndarray, "pairs"]:
         return self.inside.expected_next(value)
 
     def solve(self, policy: Policy, states: Int[np.ndarray, "n"], rights: list[np.ndarray]) -> list[np.ndarray]:
@@ -195,7 +195,7 @@ class _Chains:
 
     def ahead(self, relative: Shaped[np.ndarray, "states"]) -> Shaped[np.ndarray, "pairs"]:
         """Reward plus expected relative value of the next state, for each pair."""
-        return np.asarray(self.reward + self.expected(relative))
+        return np.asarray(self.reward + self.expected_next(relative))
 
     def gains(self, policy: Policy, classes: list[Int[np.ndarray, "_"]]) -> list[Any]:
         """The gain of each class, from one solve for all of them."""
@@ -204,7 +204,7 @@ class _Chains:
         collected, steps = np.full((2, self.inside.n_states), self.zero)
         each = [self.reward[policy[rest]], np.full(len(rest), self.zero + 1)]
         collected[rest], steps[rest] = self.solve(policy, rest, each)
-        return (self.ahead(collected)[first] / (1 + self.expected(steps)[first])).tolist()
+        return (self.ahead(collected)[first] / (1 + self.expected_next(steps)[first])).tolist()
 
     def relative_values(self, policy: Policy, zero: Index, gain: Any) -> np.ndarray:
         """h with h(zero) = 0, for a policy whose only recurrent class contains `zero`."""
@@ -227,7 +227,7 @@ class _RationalChains(_Chains):
     def tolerance(self, relative: Shaped[np.ndarray, "states"]) -> float:
         return 0.0
 
-    def expected(self, value: Shaped[np.ndarray, "states"]) -> Shaped[np.ndarray, "pairs"]:
+    def expected_next(self, value: Shaped[np.ndarray, "states"]) -> Shaped[np.ndarray, "pairs"]:
         return np.add.reduceat(self.prob * value[self.inside.next_state], self.inside.next_start[:-1])
 
     def solve(self, policy: Policy, states: Int[np.ndarray, "n"], rights: list[np.ndarray]) -> list[np.ndarray]:

@@ -209,7 +209,7 @@ def may_end(model: SSP) -> Pairs:
     return (last == model.n_states) & ~model.open_law
 
 
-def _played(model: SSP, policy: Policy) -> Pairs:
+def _pairs_of(model: SSP, policy: Policy) -> Pairs:
     """Mask of the pairs that a policy plays."""
     played = np.zeros(model.n_pairs, dtype=bool)
     played[policy] = True
@@ -225,7 +225,7 @@ def reaches_goal(model: SSP, policy: Policy, ends: States | None = None) -> Stat
     """States from which the policy's chain can reach the goal, or `ends`. (The policy is proper if all states can.)"""
     if ends is None and may_end(model)[policy].all():
         return np.ones(model.n_states, dtype=bool)
-    return _search_backwards(model, _goals(model, ends), _played(model, policy))[0][:-1]
+    return _search_backwards(model, _goals(model, ends), _pairs_of(model, policy))[0][:-1]
 
 
 def improper_policy(model: SSP, component: EndComponent) -> Policy:
@@ -238,7 +238,7 @@ def improper_policy(model: SSP, component: EndComponent) -> Policy:
 
 def recurrent_classes(model: SSP, policy: Policy) -> list[Int[np.ndarray, "_"]]:
     """The recurrent classes of a policy's chain, without the goal."""
-    graph = state_graph(model, _played(model, policy))
+    graph = state_graph(model, _pairs_of(model, policy))
     count, component = connected_components(graph, connection="strong")
     edges = graph.tocoo()
     is_open = np.zeros(count, dtype=bool)

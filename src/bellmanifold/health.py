@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from bellmanifold.display import Card, Columns, Shown, as_frame
-from bellmanifold.errors import counted, listed, quote
+from bellmanifold.errors import count_of, listed, quote
 from bellmanifold.gain import MeanReward, best_mean_reward
 from bellmanifold.graph import (
     EndComponent,
@@ -229,7 +229,7 @@ def _improper(model: SSP, components: list[EndComponent]) -> list[str]:
         f"improper policies exist, for example any that plays {listed(first.states.tolist(), SHOWN, played)}: "
         "relaxed posteriors (epsilon > 0) put mass on them even if the data show the loop; "
         + spoken("epsilon 0 and --proper-only do not"),
-        f"{counted(len(components), 'set')} of recurrent states cannot be identified by a relaxed likelihood: "
+        f"{count_of(len(components), 'set')} of recurrent states cannot be identified by a relaxed likelihood: "
         "it is constant along their direction u",
     ]
 

@@ -70,7 +70,7 @@ def on_device(arrays: Any) -> Any:
 def random_key(*seed: int) -> PRNGKeyArray:
     """The key derived from non-negative integers of any size."""
     low, high = np.random.SeedSequence(seed).generate_state(2, np.uint32)
-    return _folded(jnp.asarray(low), jnp.asarray(high))
+    return _fold(jnp.asarray(low), jnp.asarray(high))
 
 
 def random_keys(seeds: Sequence[tuple[int, ...]]) -> Key[Array, "keys"]:
@@ -80,9 +80,9 @@ def random_keys(seeds: Sequence[tuple[int, ...]]) -> Key[Array, "keys"]:
 
 
 @jax.jit
-def _folded(low: UInt32[Array, ""], high: UInt32[Array, ""]) -> PRNGKeyArray:
+def _fold(low: UInt32[Array, ""], high: UInt32[Array, ""]) -> PRNGKeyArray:
     """A key from two numbers, in one program: separate calls would cost more than a small posterior's arithmetic."""
     return jax.random.fold_in(jax.random.key(low), high)
 
 
-_folded_each = jax.jit(jax.vmap(_folded))
+_folded_each = jax.jit(jax.vmap(_fold))

@@ -14,7 +14,7 @@ from jaxtyping import Int
 from scipy.sparse import csc_array, csr_array
 from scipy.sparse.linalg import SuperLU
 
-from bellmanifold.blocks import DENSE, NEARLY_TRAPPED, TRAPPED, Chain, Indices, Vector, factorise, refined, system
+from bellmanifold.blocks import DENSE, NEARLY_TRAPPED, TRAPPED, Chain, Indices, Vector, factorise, refine, system
 from bellmanifold.components import solve_by_components
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.ssp import SSP, row_entries
@@ -68,7 +68,7 @@ class FactorisedChain:
         if self.factors is None:
             x, pivots = eliminate(self.chain.moves.toarray(), self.chain.out, right)
             return x, float(np.log(pivots).sum())
-        return refined(self.factors, self._system, right), self._log_det
+        return refine(self.factors, self._system, right), self._log_det
 
     @cached_property
     def _log_det(self) -> float:

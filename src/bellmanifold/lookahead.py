@@ -86,7 +86,7 @@ class Steps:
             np.maximum(top, q[column], out=top)
         return top
 
-    def improved(
+    def improve(
         self, policy: Policy, value: StateValues, gross: StateValues, rounds: int
     ) -> tuple[Policy, StateValues]:
         """A better policy by modified policy iteration from a value, and a value close to its own.
@@ -116,7 +116,7 @@ class Steps:
             most = max(most, len(better))
             if len(better) <= FEW * most:
                 break
-            chain = self._switched(chain, policy, better)
+            chain = self._switch(chain, policy, better)
         return policy, value + top
 
     def _chain(self, policy: Policy) -> _Chain:
@@ -131,7 +131,7 @@ class Steps:
         found = q[pairs] == np.repeat(top[states], np.diff(start))
         return np.minimum.reduceat(np.where(found, pairs, self.model.n_pairs), start[:-1])
 
-    def _switched(self, chain: _Chain, policy: Policy, states: Int[np.ndarray, "some"]) -> _Chain:
+    def _switch(self, chain: _Chain, policy: Policy, states: Int[np.ndarray, "some"]) -> _Chain:
         """The chain of a policy, from that of a policy that differs in the given states, which may be overwritten."""
         if not self.width:
             return self._chain(policy)
@@ -140,7 +140,7 @@ class Steps:
             entries.reshape(-1, self.width)[where] = given.reshape(-1, self.width)[pairs]
         return chain
 
-    def corrected(self, policy: Policy, right: StateValues, near: StateValues) -> StateValues | None:
+    def correct(self, policy: Policy, right: StateValues, near: StateValues) -> StateValues | None:
         """Solve x = right + P x by sweeps from a value near the solution; None if it is too far, or moves are too many.
 
         Divided by the mass that leaves, the system is x = b + M x; with N = (I - M)^-1 >= 0 the solution is N b, and a

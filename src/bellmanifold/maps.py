@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TypeGuard
 
 from bellmanifold.errors import guess, quote
-from bellmanifold.naming import meant
+from bellmanifold.naming import suggestion
 from bellmanifold.ssp import SSP
 
 LARGEST = 1e12
@@ -35,7 +35,7 @@ def map_fault(model: SSP) -> str:
     missing = [name for name in model.states if not _is_place(given.get(name))]
     said = []
     if unknown:
-        said.append(f"no state is called {_first(unknown)} ({meant(unknown[0], missing or model.states)})")
+        said.append(f"no state is called {_first(unknown)} ({suggestion(unknown[0], missing or model.states)})")
     if missing:
         said.append(f"{_first(missing)} has no position (two numbers)")
     unused = ", so the map is not used" if missing else ""

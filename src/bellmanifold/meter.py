@@ -1,9 +1,9 @@
 """Progress of long calls: a bar with an estimate of the remaining time.
 
 Code that works reports its progress, `expect("points", 4096)` and `advance("points", 1024)`, without knowing whether it
-is shown. It is shown only if a call has opened a meter (`metered`), and not in the first two seconds. A terminal gets a
-bar on stderr, which disappears at the end; a notebook gets a line that is updated in place and finally shows the time
-taken; elsewhere nothing is shown unless `progress=True` asks for lines on stderr. Results never depend on it.
+is shown. It is shown only if a call has opened a meter (`show_progress`), and not in the first two seconds. A terminal
+gets a bar on stderr, which disappears at the end; a notebook gets a line that is updated in place and finally shows the
+time taken; elsewhere nothing is shown unless `progress=True` asks for lines on stderr. Results never depend on it.
 
 The remaining time is estimated from the work done since the first step, which often includes a compilation, and only
 once a few steps were done or some seconds have passed.
@@ -234,7 +234,7 @@ def advance(unit: str, by: float | int = 1) -> None:
 
 
 @contextmanager
-def metered(title: str, progress: bool | None = None) -> Iterator[None]:
+def show_progress(title: str, progress: bool | None = None) -> Iterator[None]:
     """Show the progress of the enclosed code; nested calls are shown by the outermost one.
 
     `progress` True shows it wherever stderr goes, False never, None on terminals and in notebooks.
@@ -248,7 +248,7 @@ def metered(title: str, progress: bool | None = None) -> Iterator[None]:
 
 
 @contextmanager
-def counted(title: str, unit: str, total: int, progress: bool | None = None) -> Iterator[Callable[..., None]]:
+def show_count(title: str, unit: str, total: int, progress: bool | None = None) -> Iterator[Callable[..., None]]:
     """Show how many of a total are done, without the progress within each of them.
 
     Yields a function that adds 1, or the given number, to the count.

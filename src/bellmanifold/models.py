@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from bellmanifold.envs import BUILT_IN
 from bellmanifold.errors import BadInputError, quote, require, require_kind
 from bellmanifold.formats.explicit import read_query
-from bellmanifold.formats.files import label, located
+from bellmanifold.formats.files import label, locate_errors
 from bellmanifold.formats.problem import read_problem
 from bellmanifold.ssp import SSP, require_closed
 
@@ -42,7 +42,7 @@ def load_problem(reference: str | os.PathLike[str], needs_table: bool = False) -
     require_kind(reference, (str, os.PathLike), "the reference", remedy)
     text = os.fspath(reference)
     if text.startswith("env:"):
-        with located(label(text)):
+        with locate_errors(label(text)):
             return _built_in(text.removeprefix("env:"))
     if text.startswith("gym:"):
         from bellmanifold.formats.gymnasium import load_gymnasium
@@ -75,7 +75,7 @@ def load_whole(reference: str, what: str, needs_table: bool = True) -> Any:
     """
     problem = load_problem(reference, needs_table)
     if isinstance(problem, SSP):
-        with located(label(reference)):
+        with locate_errors(label(reference)):
             require_closed(problem, what)
     return problem
 

@@ -23,7 +23,9 @@ def find_pair(model: SSP, state: str, action: str, where: str) -> int:
         return pair
     s = find_state(model, state, where)
     own = [model.pair_name(i)[1] for i in range(model.pair_start[s], model.pair_start[s + 1])]
-    raise BadInputError(f"{where}: state {quote(state)} has no action {quote(action)}: {meant(action, own, 'it has')}")
+    raise BadInputError(
+        f"{where}: state {quote(state)} has no action {quote(action)}: {suggestion(action, own, 'it has')}"
+    )
 
 
 def find_policy(model: SSP, policy: Int[np.ndarray, "states"] | Mapping[str, str]) -> Int[np.ndarray, "states"]:
@@ -44,13 +46,13 @@ def find_state(model: SSP, state: str, where: str) -> int:
     if state in model.goals:
         raise BadInputError(f"{where}: {quote(state)} is a goal: nothing is played there, remove the observation")
     if state not in model.state_index:
-        raise BadInputError(f"{where}: unknown state {quote(state)}: {meant(state, model.states)}")
+        raise BadInputError(f"{where}: unknown state {quote(state)}: {suggestion(state, model.states)}")
     return model.state_index[state]
 
 
 def require_name(name: object, what: str) -> None:
     """Raise if a name is not a string: states of Gymnasium environments, too, are named by strings such as "0"."""
-    remedy = f'names are texts, write "{name}"' if isinstance(name, int | float) else "give its name, a text"
+    remedy = f'names are strings, write "{name}"' if isinstance(name, int | float) else "give its name, a string"
     require_kind(name, str, what, remedy)
 
 
@@ -69,7 +71,7 @@ def find_landing(model: SSP, state: str, where: str) -> int:
     return model.state_index[state]
 
 
-def meant(name: str, names: Iterable[str], has: str = "the problem has") -> str:
+def suggestion(name: str, names: Iterable[str], has: str = "the problem has") -> str:
     """A similar name that may have been meant, or else a list of existing names."""
     known = list(names)
     return guess(name, known) or f"{has} {listed(known, MOST_LISTED, quote)}"

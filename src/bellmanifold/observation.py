@@ -62,7 +62,7 @@ def number_or_nan(value: Any, what: str) -> float:
     if value is None:
         return float("nan")
     if isinstance(value, str):  # even if it looks like a number: "5,0" is not one for Python, and "1_0" is 10
-        raise BadInputError(f"{what} is the text {quote(value)}: give a finite number")
+        raise BadInputError(f"{what} is the string {quote(value)}: give a finite number")
     try:
         number = float(value)
     except (TypeError, ValueError):

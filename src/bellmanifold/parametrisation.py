@@ -84,7 +84,7 @@ def linear(model: SSP, features: Mapping[tuple[str, str], ArrayLike]) -> Paramet
     return Parametrisation(matrix.shape[1], lambda theta: matrix @ theta)
 
 
-def checked(parametrisation: Parametrisation, model: SSP) -> Parametrisation:
+def check_parametrisation(parametrisation: Parametrisation, model: SSP) -> Parametrisation:
     """Check the output of a parametrisation at two values of theta, and return the parametrisation.
 
     Raises:

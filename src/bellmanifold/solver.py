@@ -177,7 +177,7 @@ def solve(
     rounds = min(ROUNDS, max(FEWEST, math.isqrt(int(np.bincount(component).max()))))
     if not may_end(model).all():
         return _policy_iteration(steps, policy, rounds=rounds)
-    return _policy_iteration(steps, *steps.improved(policy, guess, np.abs(guess), rounds), rounds=rounds)
+    return _policy_iteration(steps, *steps.improve(policy, guess, np.abs(guess), rounds), rounds=rounds)
 
 
 def policy_value(model: SSP, policy: Policy) -> StateValues:
@@ -190,7 +190,7 @@ def _value_and_gross(steps: Steps, policy: Policy, near: StateValues | None = No
     relative to it, state by state, however large values are elsewhere. `near` is a value close to the policy's."""
     model, reward = steps.model, steps.model.reward[policy]
     if reward.max() <= 0 or reward.min() >= 0:
-        value = None if near is None else steps.corrected(policy, reward, near)
+        value = None if near is None else steps.correct(policy, reward, near)
         value = policy_value(model, policy) if value is None else value
         return value, np.abs(value)
     value, gross = solve_chains(model, policy, np.arange(model.n_states), [reward, np.abs(reward)])
@@ -220,7 +220,7 @@ def _policy_iteration(steps: Steps, policy: Policy, near: StateValues | None = N
     value, gross = _value_and_gross(steps, policy, near)
     iterations = 1
     while iterations < MAX_POLICIES:
-        improved, near = steps.improved(policy, value, gross, rounds)
+        improved, near = steps.improve(policy, value, gross, rounds)
         if (improved == policy).all():
             break
         lost = ~reaches_goal(model, improved)

@@ -35,7 +35,7 @@ from bellmanifold.compressed_rows import row_entries as row_entries
 from bellmanifold.description import Description as Description
 from bellmanifold.description import StatedPrior as StatedPrior
 from bellmanifold.display import Card, Columns, Shown, as_frame, picture
-from bellmanifold.errors import BadInputError, counted, quote, quote_pair, require, require_kind, require_numbers
+from bellmanifold.errors import BadInputError, count_of, quote, quote_pair, require, require_kind, require_numbers
 
 if TYPE_CHECKING:
     import pandas
@@ -98,7 +98,7 @@ class SSP(Shown):
 
     def __repr__(self) -> str:
         unknown = int((self.open_reward | self.open_law).sum())
-        size = f"{counted(self.n_states, 'state')}, {counted(self.n_pairs, 'pair')}" + (
+        size = f"{count_of(self.n_states, 'state')}, {count_of(self.n_pairs, 'pair')}" + (
             f", {unknown} of them open" if unknown else ""
         )
         return f"SSP({quote(self.name)}, {size})"
@@ -353,7 +353,7 @@ def require_closed(model: SSP, what: str) -> None:
     for i in unknown[:3]:
         lacks = [name for name, missing in (("reward", model.open_reward), ("next", model.open_law)) if missing[i]]
         shown.append(f"{quote_pair(*model.pair_name(i))} lacks {' and '.join(lacks)}")
-    more = f" and {counted(len(unknown) - len(shown), 'more pair')}" if len(unknown) > len(shown) else ""
+    more = f" and {count_of(len(unknown) - len(shown), 'more pair')}" if len(unknown) > len(shown) else ""
     raise BadInputError(
         f"{what} needs the whole problem, but pair {', '.join(shown)}{more}: give what they lack in the problem file, "
         "or use `posterior` or `advise`, which take open problems"

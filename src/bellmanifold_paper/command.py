@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bellmanifold.commands.terminal import directory, print_table, require_workers
-from bellmanifold.errors import BadInputError, counted
+from bellmanifold.errors import BadInputError, count_of
 from bellmanifold.meter import duration
 from bellmanifold.runs.environment import keep_compiled_programs
 from bellmanifold.stderr import remark
@@ -90,7 +90,7 @@ def _cost(runs: Iterable[RunSettings]) -> tuple[str, str]:
 
     listed = list(runs)
     seconds = cost(listed)
-    return counted(len(listed), "run") if listed else "no runs", f"about {duration(seconds)}" if listed else "seconds"
+    return count_of(len(listed), "run") if listed else "no runs", f"about {duration(seconds)}" if listed else "seconds"
 
 
 def _preview(figures: Sequence[PaperFigure], out: Path | None, runs: int, workers: int, also: Sequence[Cell]) -> None:
@@ -104,7 +104,7 @@ def _preview(figures: Sequence[PaperFigure], out: Path | None, runs: int, worker
     faults = _missing(plan_runs([run for settings in wanted.values() for run in settings]), out)
     for name, settings in wanted.items():
         missing = [run for run in dict.fromkeys(settings) if run in faults]
-        typer.echo(f"{name}: {counted(len(set(settings)), 'run')}, {len(missing)} of them to play")
+        typer.echo(f"{name}: {count_of(len(set(settings)), 'run')}, {len(missing)} of them to play")
     number, time = _cost(faults)
     typer.echo(f"together {number} to play (figures share them): {time} of one core")
     if faults:

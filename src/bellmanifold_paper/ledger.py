@@ -47,7 +47,7 @@ def measure_claims(
     judged = []
     for claim in claims:
         tell(claim.id)
-        with interruptible("the ledger is not written; give the same command again, runs and figures are kept"):
+        with interruptible("the ledger is not written; run the same command again, runs and figures are kept"):
             judged.append(judge(claim, runs))
     made = versions()
     return Ledger(tuple(judged), runs.runs, made["version"], made["commit"], f"{datetime.now(UTC):%Y-%m-%d}")

@@ -23,7 +23,7 @@ from bellmanifold.formats.files import (
     kind,
     label,
     listing,
-    located,
+    locate_errors,
     number,
     parse_json,
     read_bytes,
@@ -125,7 +125,7 @@ def _finite(value: float | None) -> float | None:
 
 def read_ledger(path: str | os.PathLike[str]) -> Ledger:
     """Read a ledger."""
-    with located(label(path)):
+    with locate_errors(label(path)):
         content = parse_json(read_bytes(path))
         if content.get("format") != FORMAT:
             raise BadInputError(f"not a ledger of the format {FORMAT}: make it with `bellmanifold reproduce`")

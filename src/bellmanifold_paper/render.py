@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bellmanifold.errors import BadInputError, counted
+from bellmanifold.errors import BadInputError, count_of
 from bellmanifold.formats.files import label, write_atomically
 from bellmanifold.interrupts import interruptible
 from bellmanifold.limits import RUNS
@@ -67,7 +67,7 @@ def draw_figures(
     """
     for done, figure in enumerate(figures):
         begin(figure)
-        there = f"{done} of {len(figures)} figures are in {label(out)}; give the same command again to go on"
+        there = f"{done} of {len(figures)} figures are in {label(out)}; run the same command again to resume"
         with interruptible(there) as require_none, printed():
             drawn = figure.draw(runs)
             if figure.cells and not figure.first_only:
@@ -79,7 +79,7 @@ def draw_figures(
 
 def _note_runs(figure: Figure, runs: int) -> None:
     """Say in the corner of a figure how many runs its curves are from."""
-    figure.text(0.998, 0.004, counted(runs, "run"), ha="right", va="bottom", fontsize=5.5, color="0.4")
+    figure.text(0.998, 0.004, count_of(runs, "run"), ha="right", va="bottom", fontsize=5.5, color="0.4")
 
 
 def make_directory(out: Path) -> None:

@@ -27,7 +27,7 @@ MOST_INTEGRALS = 500
 
 
 class BayesTD:
-    """`bayes-td`; the other two differ only in `updated`."""
+    """`bayes-td`; the other two differ only in `update`."""
 
     def __init__(self, model: SSP, settings: DrawSettings) -> None:
         self.model, self.settings = model, settings
@@ -35,14 +35,14 @@ class BayesTD:
         self.posterior = td.initial(model, ValuePrior.stated(model, settings.prior_scale, settings.prior_mean))
         self._waiting = False
 
-    def updated(self, target: Target, rng: np.random.Generator) -> td.TDPosterior:
+    def update(self, target: Target, rng: np.random.Generator) -> td.TDPosterior:
         """The posterior after an episode."""
         return td.update_td(self.posterior, target)
 
     def policy(self, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
         """The greedy policy of a posterior draw."""
         if self._waiting:
-            self.posterior = self.updated(target_of(self.memory, self.settings), rng)
+            self.posterior = self.update(target_of(self.memory, self.settings), rng)
             self._waiting = False
         return self.model.greedy(most_promising(self.model, td.draw(self.posterior, rng, self.settings.optimism)))
 
@@ -65,7 +65,7 @@ class BayesTD:
 class BayesTDMax(BayesTD):
     """`bayes-td-max`."""
 
-    def updated(self, target: Target, rng: np.random.Generator) -> td.TDPosterior:
+    def update(self, target: Target, rng: np.random.Generator) -> td.TDPosterior:
         return td.update_td_max(self.posterior, target)
 
 
@@ -74,5 +74,5 @@ class BayesTDEnsemble(BayesTD):
 
     settings: EnsembleSettings
 
-    def updated(self, target: Target, rng: np.random.Generator) -> td.TDPosterior:
+    def update(self, target: Target, rng: np.random.Generator) -> td.TDPosterior:
         return td.update_td_en(self.posterior, target, rng, self.settings.members)

@@ -33,7 +33,7 @@ from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.news import unseen
 from bellmanifold.agents.planning import way_home
 from bellmanifold.agents.worlds import World, open_world
-from bellmanifold.errors import BadInputError, UnsupportedError, counted, kind_of_value, quote
+from bellmanifold.errors import BadInputError, UnsupportedError, count_of, kind_of_value, quote
 from bellmanifold.graph import Policy, States, reaches_goal
 from bellmanifold.ssp import SSP
 
@@ -115,7 +115,7 @@ def play_episodes(
     rng = np.random.default_rng(seed)
     memory = Memory(world.model if world.has_laws else world.model.opened())
     for _ in range(episodes):
-        episode = _Trip(world, agent, memory, rng, replan).played(cap)
+        episode = _Trip(world, agent, memory, rng, replan).play(cap)
         said = dict(agent.diagnostics) if is_diagnosed(agent) else {}
         yield replace(episode, diagnostics={**said, **episode.diagnostics})
 
@@ -127,7 +127,7 @@ def require_policy(model: SSP, policy: object) -> None:
     if found.ndim != 1 or found.dtype.kind not in "iu":
         raise BadInputError(f"the agent's policy is {kind_of_value(policy)}: {wanted}")
     if len(found) != model.n_states:
-        entries = counted(len(found), "entry", "entries")
+        entries = count_of(len(found), "entry", "entries")
         raise BadInputError(f"the agent's policy has {entries} for {model.n_states} states: {wanted}")
 
 
@@ -145,7 +145,7 @@ class _Trip:
         self.first = agent.policy(rng)
         self._follow(self.first)
 
-    def played(self, cap: int) -> Episode:
+    def play(self, cap: int) -> Episode:
         """Play to the end."""
         state, goal, replan = self.world.start(self.rng), self.world.model.n_states, self.replan
         end: End | None = None

@@ -88,7 +88,7 @@ class Knowledge:
     def meets_news(self, policy: Policy) -> bool:
         """Whether a policy may play news on its way from a start; -1 stands for any unknown pair."""
         telling = (policy < 0) | self.news[policy] | ~self.known[policy]
-        return any(telling[state] for state in visited(self.model, policy))
+        return any(telling[state] for state in states_visited(self.model, policy))
 
     def towards_news(self, otherwise: Policy, rng: np.random.Generator) -> Policy:
         """The policy that takes the shortest way to news, and plays `otherwise` where none can be reached."""
@@ -112,7 +112,7 @@ def news_or_home(memory: Memory, state: int, otherwise: Policy, rng: np.random.G
     return np.where(home < 0, otherwise, home)
 
 
-def visited(model: SSP, policy: Policy) -> Iterator[int]:
+def states_visited(model: SSP, policy: Policy) -> Iterator[int]:
     """The states that a policy may visit in an episode."""
     start, after, goal = model.next_start, model.next_state, model.n_states
     found = set(np.flatnonzero(model.initial).tolist())

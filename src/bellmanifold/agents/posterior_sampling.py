@@ -48,7 +48,7 @@ from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.limits import ROUTES
 from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors.cuts import check_exact
-from bellmanifold.posteriors.laws import closed
+from bellmanifold.posteriors.laws import close_laws
 from bellmanifold.posteriors.leaks import check_leaks
 from bellmanifold.posteriors.policies import TooManyRoutesError
 from bellmanifold.posteriors.rounding import without_lost_tolerance
@@ -91,7 +91,7 @@ class PosteriorSampling:
             stopping.look(self._target(), rng)
         if self._stale:
             try:
-                self._source = self._renewed(self._target(), rng)
+                self._source = self._new_source(self._target(), rng)
             except TooManyRoutesError:
                 raise UnsupportedError(
                     f"method A enumerates routes, and all of them take more than {ROUTES.value:,} {ROUTES.unit}: "
@@ -106,8 +106,8 @@ class PosteriorSampling:
             return stopping.policy
         drawn = self._source.draw(rng, self.settings.optimism)
         if self.settings.explore == "directed":
-            drawn = self._directed(drawn, rng)
-        return self._filled(drawn, rng)
+            drawn = self._towards_news(drawn, rng)
+        return self._fill_unknown(drawn, rng)
 
     def moved(self, pair: int, reward: float, landing: int, playable: Int[np.ndarray, "actions"]) -> None:
         """Record the next state of a pair whose law is not shown."""
@@ -118,7 +118,7 @@ class PosteriorSampling:
         """The policy for the rest of a replanned episode: explore, then go home; or a new draw."""
         if not self._explores:
             return self.policy(rng)
-        return self._filled(news_or_home(self.memory, state, self._drawn, rng), rng)
+        return self._fill_unknown(news_or_home(self.memory, state, self._drawn, rng), rng)
 
     def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
         """Record the visits; the posterior is updated only if they brought new information."""
@@ -136,14 +136,14 @@ class PosteriorSampling:
         """Beliefs about every pair; while the agent walks, those of its one draw."""
         return self._source.beliefs()
 
-    def _directed(self, drawn: Int[np.ndarray, "states"], rng: np.random.Generator) -> Int[np.ndarray, "states"]:
+    def _towards_news(self, drawn: Int[np.ndarray, "states"], rng: np.random.Generator) -> Int[np.ndarray, "states"]:
         """The draw, or the shortest way to an unseen pair if the draw may play one."""
         knowledge = unseen(self.memory)
         self._explores, self._drawn = knowledge.meets_news(drawn), drawn
         self.diagnostics["explores"] = float(self._explores)
         return knowledge.towards_news(drawn, rng) if self._explores else drawn
 
-    def _filled(self, policy: Int[np.ndarray, "states"], rng: np.random.Generator) -> Int[np.ndarray, "states"]:
+    def _fill_unknown(self, policy: Int[np.ndarray, "states"], rng: np.random.Generator) -> Int[np.ndarray, "states"]:
         """The policy with entries of -1 replaced by a random unknown pair of the state."""
         chance = np.where(self.memory.observed, -1.0, rng.random(self.model.n_pairs))
         return np.where(policy < 0, self.model.greedy(chance), policy)
@@ -159,7 +159,7 @@ class PosteriorSampling:
         else:
             target = without_lost_tolerance(target_of(memory, settings))
         if settings.laws != "known":
-            whole, laws, no_law = closed(memory, settings.laws, settings.concentration, all_rows=True)
+            whole, laws, no_law = close_laws(memory, settings.laws, settings.concentration, all_rows=True)
             target = replace(target, model=whole, laws=laws, no_law=no_law)
             self._concentration = laws.moments[0] if laws is not None else None
         remedy = "use the agent bayes-br, or a discounted problem"
@@ -167,7 +167,7 @@ class PosteriorSampling:
         check_leaks(target, remedy)
         return target
 
-    def _renewed(self, target: Target, rng: np.random.Generator) -> Source:
+    def _new_source(self, target: Target, rng: np.random.Generator) -> Source:
         """The source of the next draws."""
         if self.settings.method == "A":
             return DrawnRoutes(target, int(rng.integers(2**31)))

@@ -19,7 +19,7 @@ from bellmanifold.agents import settings as records
 from bellmanifold.agents.agent import Agent
 from bellmanifold.agents.settings import NOISE, Option, Options, Value, options_of
 from bellmanifold.agents.worlds import World, open_world
-from bellmanifold.errors import BadInputError, UnsupportedError, counted, kind_of_value, quote
+from bellmanifold.errors import BadInputError, UnsupportedError, count_of, kind_of_value, quote
 from bellmanifold.limits import NUMBERS
 from bellmanifold.ssp import SSP
 
@@ -73,7 +73,7 @@ class AgentKind:
         """Its settings record: options as given, otherwise as the problem states them, otherwise the defaults."""
         options = options_of(self.settings)
         values = self.resolve_options(self.with_stated(model, given))
-        return self.settings(**self.fixed, **{name: options[name].typed(value) for name, value in values.items()})
+        return self.settings(**self.fixed, **{name: options[name].convert(value) for name, value in values.items()})
 
     def with_stated(self, model: SSP, given: Options) -> Options:
         """The given options, completed by what the problem states about the prior of all action values."""
@@ -130,7 +130,7 @@ def kind_of(agent: Any) -> AgentKind:
         name = type(agent).__name__
         _require_agent(agent, "the agent")
         return AgentKind(
-            name, "your own", records.PlanSettings, partial(_copied, agent), needs_laws=False, own_order=True
+            name, "your own", records.PlanSettings, partial(_copy_of, agent), needs_laws=False, own_order=True
         )
     if callable(agent):
         name = str(getattr(agent, "__name__", type(agent).__name__))
@@ -159,10 +159,10 @@ def _require_agent(agent: Any, what: str) -> None:
         raise BadInputError(f"{what} is {kind_of_value(agent)}: {remedy}")
     for method, number in (("policy", 1), ("observe", 2)):
         if not _takes(getattr(agent, method), number):
-            raise BadInputError(f"the method {method} of {what} does not take {counted(number, 'argument')}: {remedy}")
+            raise BadInputError(f"the method {method} of {what} does not take {count_of(number, 'argument')}: {remedy}")
 
 
-def _copied(agent: Agent, model: SSP, settings: Any) -> Agent:
+def _copy_of(agent: Agent, model: SSP, settings: Any) -> Agent:
     return deepcopy(agent)
 
 

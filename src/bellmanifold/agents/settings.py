@@ -43,7 +43,7 @@ class Option:
     wanted: str
     is_real: bool = False
 
-    def typed(self, value: Value) -> Value:
+    def convert(self, value: Value) -> Value:
         """A valid value, converted to the type of the field."""
         return float(value) if self.is_real and value is not None else value
 

@@ -73,7 +73,7 @@ class SimulatedWorld:
         return levels(self.model) is None
 
     def start(self, rng: np.random.Generator) -> int:
-        self._state = _drawn(self._starts, rng)
+        self._state = _draw_index(self._starts, rng)
         return self._state
 
     def step(self, pair: int, rng: np.random.Generator) -> Step:
@@ -82,7 +82,7 @@ class SimulatedWorld:
         reward = self._reward[pair]
         if self._sd[pair] > 0:
             reward += self._sd[pair] * float(rng.standard_normal())
-        entry = first if last == first + 1 else first + _drawn(np.cumsum(model.next_prob[first:last]), rng)
+        entry = first if last == first + 1 else first + _draw_index(np.cumsum(model.next_prob[first:last]), rng)
         self._state = int(model.next_state[entry])
         return Step(reward, self._state)
 
@@ -173,7 +173,7 @@ def pairs_of(model: SSP, state: int) -> Int[np.ndarray, "actions"]:
     return np.arange(model.pair_start[state], model.pair_start[state + 1])
 
 
-def _drawn(cumulative: np.ndarray, rng: np.random.Generator) -> int:
+def _draw_index(cumulative: np.ndarray, rng: np.random.Generator) -> int:
     """An index drawn with the probabilities whose cumulative sums are given."""
     return int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
 

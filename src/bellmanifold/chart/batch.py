@@ -163,7 +163,7 @@ def batch_chart(model: SSP, limits: ChartLimits = LIMITS) -> BatchChart:
     ways: list[Way] = [
         "policies" if r else "sweeps" if c else "once" for c, r in zip(cyclic, cyclic & random, strict=True)
     ]
-    successor, law = _padded(model, limits)
+    successor, law = _pad_successors(model, limits)
     layout = lay_out(model, successor, order, [(begin, end, ways[component[order[begin]]]) for begin, end in runs])
     return BatchChart(model, with_narrow_blocks(model, law, layout), jnp.asarray(law))
 
@@ -181,7 +181,7 @@ def known_chart(model: SSP, known: Bool[np.ndarray, "pairs"], limits: ChartLimit
         raise TooLargeError(
             f"random moves in cycles among {model.n_states} states: at most {limits.block} are eliminated"
         )
-    successor, padded = _padded(model, limits)
+    successor, padded = _pad_successors(model, limits)
     if level is not None and model.n_states > limits.swept:
         layout = lay_out_by_levels(model, successor, level)
     else:
@@ -190,7 +190,7 @@ def known_chart(model: SSP, known: Bool[np.ndarray, "pairs"], limits: ChartLimit
     return BatchChart(model, layout, jnp.asarray(padded))
 
 
-def _padded(
+def _pad_successors(
     model: SSP, limits: ChartLimits
 ) -> tuple[Int[np.ndarray, "pairs successors"], Float[np.ndarray, "pairs successors"]]:
     """Padded successors and their probabilities, if the problem is small enough with all states padded to one size."""

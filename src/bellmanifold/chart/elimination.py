@@ -117,7 +117,7 @@ def eliminate_batch(
     """Pivots and solution of (I - P) x = right by GTH elimination; see `bellmanifold.blocks.eliminate`."""
     pivots: list[Array] = []
     for k in reversed(range(len(out))):
-        pivot, moves, (out, right) = _eliminated(k, moves, (out, right))
+        pivot, moves, (out, right) = _eliminate(k, moves, (out, right))
         pivots.insert(0, pivot)
     x: list[Array] = []
     for k, pivot in enumerate(pivots):
@@ -128,18 +128,18 @@ def eliminate_batch(
     return jnp.stack(pivots), jnp.stack(x)
 
 
-def censored(
+def censor(
     moves: Float[Array, "own own batch"], out: Float[Array, "own batch"], first: int
 ) -> tuple[Float[Array, "batch"], Float[Array, "first first batch"], Float[Array, "first batch"]]:
     """Log-determinant of the last states, and the chain watched at the first: moves and probabilities of leaving."""
     log_det = jnp.zeros(out.shape[-1])
     for k in reversed(range(first, len(out))):
-        pivot, moves, (out,) = _eliminated(k, moves, (out,))
+        pivot, moves, (out,) = _eliminate(k, moves, (out,))
         log_det = log_det + jnp.log(pivot)
     return log_det, moves[:first, :first], out[:first]
 
 
-def _eliminated(
+def _eliminate(
     k: int, moves: Float[Array, "own own batch"], sides: tuple[Float[Array, "own batch"], ...]
 ) -> tuple[Float[Array, "batch"], Array, tuple[Array, ...]]:
     """Eliminate state k, the last one: its pivot, and the moves and sides of the states before it."""

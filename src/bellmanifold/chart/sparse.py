@@ -128,7 +128,7 @@ class SparseChart:
                 return None
             best = there + change[0]
             q = pay + self.moves @ best
-            improved = self._switched(q, policy)
+            improved = self._switch(q, policy)
             if improved is None:
                 is_solved = np.abs(q[policy] - best).max() <= SMALL * (_unit(best) + np.abs(best).max())
                 return self._point(value, q, log_det + change[1], policy) if is_solved else None
@@ -159,7 +159,7 @@ class SparseChart:
         for iteration in range(MOST_ITERATIONS):
             best, log_det = self._evaluate(played, pay)
             q = pay + self.moves @ best
-            improved = self._switched(q, played.policy)
+            improved = self._switch(q, played.policy)
             if improved is None:
                 return self._point(value, q, log_det, played.policy)
             after = self._play(self._ahead(pay, q, played.policy)) if iteration < SWEPT else None
@@ -193,7 +193,7 @@ class SparseChart:
         best[played.inside], log_det = played.chain.evaluate((pay + self.moves @ best)[own])
         return best, log_det
 
-    def _switched(self, q: OwnValues, policy: Own) -> Own | None:
+    def _switch(self, q: OwnValues, policy: Own) -> Own | None:
         """The policy switched to every action that is strictly better; None if there is none."""
         now = q[policy]
         switch = self.ended.best(q) > now + STRICTLY * (_unit(now) + np.abs(now))
@@ -207,7 +207,7 @@ class SparseChart:
             before, best = best, self.ended.best(q)
             if (best - before).max() <= STRICTLY * np.abs(best).max():
                 break
-        return self._switched(q, policy)
+        return self._switch(q, policy)
 
     def _play(self, policy: Own | None) -> Played | None:
         """The policy with its chain, factorised or from the cache; None if it is improper in M~."""

@@ -139,12 +139,12 @@ class LevelSweep:
                 if above not in before:
                     before[above] = max(now[begin[above] : begin[above + 1]])
                     heapq.heappush(waiting, rank[above])
-                now[i] = paid[i] + (best if self.is_sure else _expected(i, following, now, begin, goal))
+                now[i] = paid[i] + (best if self.is_sure else _expected_next(i, following, now, begin, goal))
         states = np.fromiter(before, np.int64, len(before))
         return Moved(q, states, _first_best(self.model, q, states))
 
 
-def _expected(
+def _expected_next(
     pair: int, following: tuple[memoryview, memoryview, memoryview], q: Sequence[float], begin: memoryview, goal: int
 ) -> float:
     """Expected value after a pair's move."""

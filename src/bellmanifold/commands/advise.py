@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bellmanifold.commands.shared_options import Data, PosteriorOptions, computed, end_unless_trusted, spread_options
+from bellmanifold.commands.shared_options import (
+    Data,
+    PosteriorOptions,
+    compute_answer,
+    end_unless_trusted,
+    spread_options,
+)
 from bellmanifold.commands.terminal import All, AsJson, Model, from_the_start, print_first, print_json, say
 
 if TYPE_CHECKING:
@@ -40,7 +46,7 @@ def advise(
     from bellmanifold.decisions.advice import advise as compute
 
     weigh, title = partial(compute, tolerance=tolerance), "weighing what is known"
-    advice, answer = computed(weigh, title, "draw_advice", model, data, options, picture)
+    advice, answer = compute_answer(weigh, title, "draw_advice", model, data, options, picture)
     if json_out:
         print_json(answer)
     else:

@@ -13,7 +13,7 @@ import typer
 from bellmanifold.commands.report import publish
 from bellmanifold.commands.terminal import directory, print_table
 from bellmanifold.interrupts import interruptible
-from bellmanifold.meter import counted
+from bellmanifold.meter import show_count
 from bellmanifold.runs.environment import keep_compiled_programs
 
 if TYPE_CHECKING:
@@ -73,11 +73,11 @@ def show(plan: Plan, out: Path, player: Player, improper: Improper | None = None
     rows: list[tuple[str, ...]] = [
         ("problem", "agent", "first optimal episode", "completed regret", "arrived", "improper mass", "seconds")
     ]
-    with counted("computing final", "posteriors", len(plan.runs)) as one_more:
+    with show_count("computing final", "posteriors", len(plan.runs)) as one_more:
         for shared in dict.fromkeys(run.cell for run in plan.runs):
             measure = partial(improper or improper_mass, plan.problems[shared.model])
             name = shared.agent + (", directed" if dict(shared.options).get("explore") == "directed" else "")
-            rows.append((shared.model, name, *_measured(cells[shared], measure, one_more)))
+            rows.append((shared.model, name, *_cell_text(cells[shared], measure, one_more)))
     print_table(rows)
     typer.echo(
         "Medians of first episodes, means of the rest; improper mass: the final posterior's probability that its"
@@ -87,7 +87,7 @@ def show(plan: Plan, out: Path, player: Player, improper: Improper | None = None
     publish(out, out / "report.html")
 
 
-def _measured(
+def _cell_text(
     cell: Cell, measure: Callable[[RunSettings, list[int]], float], one_more: Callable[[], None]
 ) -> tuple[str, ...]:
     """The measured columns of a cell's table row."""

@@ -23,7 +23,7 @@ from bellmanifold.commands.terminal import (
     refusing,
     save_picture,
 )
-from bellmanifold.errors import BadInputError, counted
+from bellmanifold.errors import BadInputError, count_of
 from bellmanifold.interrupts import interruptible
 from bellmanifold.options import LawsName
 from bellmanifold.runs.environment import keep_compiled_programs
@@ -127,13 +127,13 @@ def learn(
     use_one_thread()
     if picture is not None:
         check_picture(picture)
-    reference, problem = _opened(model, discount, out)
+    reference, problem = _open_problem(model, discount, out)
     told = options.keywords()
     with refusing(model):
         check_supported(find_agent(agent), open_world(problem), told)
         check_memory(problem, episodes, runs)
         entry = {"model": reference, "agent": agent, "episodes": episodes} | told
-        learning = _played(problem, entry, runs, seed, out)
+        learning = _play_runs(problem, entry, runs, seed, out)
     if picture is not None:
         save_picture(picture, "draw_regret", learning)
     answer = learning.to_dict()
@@ -143,7 +143,7 @@ def learn(
         _print_learning(answer)
 
 
-def _opened(model: str, discount: float | None, out: Path | None) -> tuple[str, Any]:
+def _open_problem(model: str, discount: float | None, out: Path | None) -> tuple[str, Any]:
     """The reference under which runs are stored, and the problem, discounted on request."""
     from bellmanifold.models import load_whole
     from bellmanifold.runs.learning import discounted
@@ -159,7 +159,7 @@ def _opened(model: str, discount: float | None, out: Path | None) -> tuple[str, 
     return model, problem if discount is None else discounted(problem, discount)
 
 
-def _played(problem: Any, entry: dict[str, Any], runs: int, seed: int, out: Path | None) -> Learning:
+def _play_runs(problem: Any, entry: dict[str, Any], runs: int, seed: int, out: Path | None) -> Learning:
     """Play all runs and store each one when it ends; `entry` is an entry of a plan."""
     from bellmanifold.runs.learning import learn as let_learn
 
@@ -199,7 +199,7 @@ def _print_learning(answer: dict[str, Any]) -> None:
         typer.echo(f"warning: {message}")
     typer.echo(f"{answer['agent']} ({chosen})")
     best = "unknown" if answer["optimal_value"] is None else f"{answer['optimal_value']:.6g}"
-    typer.echo(f"{counted(answer['runs'], 'run')} of {answer['episodes']} episodes, optimal value {best}")
+    typer.echo(f"{count_of(answer['runs'], 'run')} of {answer['episodes']} episodes, optimal value {best}")
     last = answer["episodes"]
     rows: list[tuple[str, ...]] = [
         ("episode", "completed regret", "sd", "95% interval", "arrived", "pairs seen", "optimal policy")

@@ -7,9 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bellmanifold.commands.shared_options import Data, PosteriorOptions, computed, end_unless_trusted, spread_options
+from bellmanifold.commands.shared_options import (
+    Data,
+    PosteriorOptions,
+    compute_answer,
+    end_unless_trusted,
+    spread_options,
+)
 from bellmanifold.commands.terminal import SHOWN, WIDEST_ROUTE, All, AsJson, Model, print_first, print_json, say
-from bellmanifold.errors import counted
+from bellmanifold.errors import count_of
 
 if TYPE_CHECKING:
     from bellmanifold.posteriors.summary import Summary
@@ -35,7 +41,7 @@ def posterior(
     from bellmanifold.posteriors.inference import posterior as compute
 
     title = "computing the posterior"
-    summary, answer = computed(compute, title, "draw", model, data, options, picture)
+    summary, answer = compute_answer(compute, title, "draw", model, data, options, picture)
     if json_out:
         print_json(answer)
     else:
@@ -52,7 +58,7 @@ def _print_posterior(summary: Summary, answer: dict[str, Any], every: bool) -> N
         width = f"{noise['law']} noise of scale {noise['mean']:.4g}" + (
             f" (sd {noise['sd']:.2g})" if noise["sd"] else ""
         )
-    seen = counted(answer["observed_pairs"] - summary.believed, "observed pair")
+    seen = count_of(answer["observed_pairs"] - summary.believed, "observed pair")
     seen += f", a belief about {summary.believed} more" if summary.believed else ""
     typer.echo(f"{seen}, {width}, {_prior(answer)}")
     if first := _first_move(summary):
@@ -66,7 +72,7 @@ def _print_posterior(summary: Summary, answer: dict[str, Any], every: bool) -> N
             typer.echo(f"improper policies, {meaning}: {mass['probability']:.4f} (se {mass['se']:.1g})")
     print_first(
         ("state", "action", "optimal with probability", "se", "expected value", "se of value", "sd of value"),
-        [_row(answer, *summary.target.model.pair_name(pair)) for pair in _ordered(summary)],
+        [_row(answer, *summary.target.model.pair_name(pair)) for pair in _order_pairs(summary)],
         "pairs",
         every,
     )
@@ -96,7 +102,7 @@ def _first_move(summary: Summary) -> str:
     return f"at the start ({state}) {action} is optimal with probability {min(1.0, value):.4f} (se {se:.1g})"
 
 
-def _ordered(summary: Summary) -> list[int]:
+def _order_pairs(summary: Summary) -> list[int]:
     """Pairs in the problem's order if there are few, otherwise the most relevant first."""
     model, target = summary.target.model, summary.target
     if model.n_pairs <= SHOWN:

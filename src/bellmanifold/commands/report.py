@@ -12,7 +12,7 @@ from bellmanifold.commands.paper import ledger_section
 from bellmanifold.commands.terminal import directory
 from bellmanifold.errors import BadInputError
 from bellmanifold.formats.files import label
-from bellmanifold.meter import counted
+from bellmanifold.meter import show_count
 
 SUFFIXES = (".html", ".htm")
 
@@ -44,6 +44,6 @@ def publish(directory: Path, out: Path) -> None:
         raise BadInputError(f"{label(out)}: is a directory: give --out a file name")
     if out.suffix.lower() not in SUFFIXES:
         raise BadInputError(f"{label(out)}: the report is an HTML file: give --out a name that ends in .html")
-    with counted("reading", "runs", len(find_runs(directory))) as one_more:
+    with show_count("reading", "runs", len(find_runs(directory))) as one_more:
         write_report(directory, out, one_more, ledger_section(directory))
     typer.echo(f"report: {os.path.relpath(out)}")

@@ -17,9 +17,9 @@ import typer
 from bellmanifold.commands.completion import data_files
 from bellmanifold.commands.terminal import check_picture, complain, refusing, save_picture
 from bellmanifold.errors import BadInputError, quote
-from bellmanifold.formats.files import label, located
+from bellmanifold.formats.files import label, locate_errors
 from bellmanifold.interrupts import interruptible
-from bellmanifold.meter import metered
+from bellmanifold.meter import show_progress
 from bellmanifold.options import EngineName, KernelName, LawsName
 from bellmanifold.runs.environment import keep_compiled_programs
 
@@ -120,7 +120,7 @@ class PosteriorOptions:
         }
 
 
-def computed(
+def compute_answer(
     compute: Callable[..., Any],
     title: str,
     draw: str,
@@ -135,7 +135,7 @@ def computed(
     """
     problem, observed = _open_files(model, data, options, picture)
     again = "run the same command again; nothing was printed"
-    with refusing(model), metered(title), interruptible(again):
+    with refusing(model), show_progress(title), interruptible(again):
         found = compute(problem, observed, **options.keywords())
         answer = found.to_dict()
     if picture is not None:
@@ -157,12 +157,12 @@ def _open_files(model: str, data: Path, options: PosteriorOptions, picture: Path
     if picture is not None:
         from bellmanifold.figures.drawing import require_drawable  # slow to import
 
-        with located(label(model)):
+        with locate_errors(label(model)):
             require_drawable(problem)
         if fault := map_fault(problem):
             complain(f"warning: {label(model)}: {fault}")
     observed = load_data(data, problem)
-    with located(label(data)):
+    with locate_errors(label(data)):
         if options.noise_sd is None and not options.infer_noise:
             observed.deterministic_reward()
         check_laws(observed, options.laws)

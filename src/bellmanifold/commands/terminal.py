@@ -14,7 +14,7 @@ import typer
 
 from bellmanifold.commands.completion import problems
 from bellmanifold.errors import BadInputError, UnsupportedError, printable, shorten
-from bellmanifold.formats.files import label, located, write_atomically
+from bellmanifold.formats.files import label, locate_errors, write_atomically
 from bellmanifold.limits import WORKERS
 from bellmanifold.stderr import remark
 
@@ -101,7 +101,7 @@ def say(message: str) -> None:
 
 def refusing(model: str) -> AbstractContextManager[None]:
     """Prefix errors about unsupported problems with the problem's name as given on the command line."""
-    return located(label(model), UnsupportedError)
+    return locate_errors(label(model), UnsupportedError)
 
 
 def require_workers(workers: int | None) -> None:

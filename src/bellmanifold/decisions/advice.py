@@ -28,9 +28,9 @@ from bellmanifold.data import Dataset
 from bellmanifold.decisions.joint_draws import Half, JointDraws, given_draws, joint_draws
 from bellmanifold.decisions.trials import Trials
 from bellmanifold.decisions.valuation import Planner, Policies, Valuation, Walks
-from bellmanifold.display import Card, Columns, Shown, Words, as_frame, measured, picture
+from bellmanifold.display import Card, Columns, Shown, Words, as_frame, picture, with_error
 from bellmanifold.errors import BadInputError, UnsupportedError, quote, require_numbers
-from bellmanifold.meter import metered
+from bellmanifold.meter import show_progress
 from bellmanifold.posteriors.draws import point_draws
 from bellmanifold.posteriors.estimated import Estimate, resolution_of
 from bellmanifold.posteriors.inference import posterior
@@ -79,7 +79,7 @@ def decide(draws: JointDraws) -> Decision:
     """
     model, valuation = draws.target.model, Valuation(draws)
     by_half = np.array([_best(draws, half) for half in draws.halves])
-    reached = valuation.walks.reached(by_half, model.initial)
+    reached = valuation.walks.reachable(by_half, model.initial)
     agree = bool((np.where(reached[0], by_half[0], -1) == np.where(reached[1], by_half[1], -1)).all())
     values = valuation.at_start(by_half)
     every = np.ones(len(draws.weight), dtype=bool)
@@ -178,7 +178,7 @@ class Advice(Shown):
     def policy(self) -> dict[str, str]:
         """The best policy, state -> action, in the states that it is known to reach."""
         model, own = self.target.model, self.decision.policy
-        reached = Walks(self.target.support, self.target.observed).reached(own[None], model.initial)[0]
+        reached = Walks(self.target.support, self.target.observed).reachable(own[None], model.initial)[0]
         return dict(model.pair_name(own[state]) for state in np.flatnonzero(reached))
 
     @cached_property
@@ -263,9 +263,9 @@ class Advice(Shown):
         """Text and table for display: the policy, the expected loss of stopping, and what to try."""
         loss, best = self.expected_loss, self.decision
         stop = "" if self.stop is None else ", stop" if self.stop else ", go on"
-        title = f"Advice(expected loss {measured(float(loss), float(loss.se))}{stop})"
-        value = f"value of the best policy {measured(float(best.value), float(best.value.se))}, "
-        value += f"optimal with probability {measured(float(best.optimal), float(best.optimal.se))}"
+        title = f"Advice(expected loss {with_error(float(loss), float(loss.se))}{stop})"
+        value = f"value of the best policy {with_error(float(best.value), float(best.value.se))}, "
+        value += f"optimal with probability {with_error(float(best.optimal), float(best.optimal.se))}"
         shown = [f"{state} {action}" for state, action in list(self.policy.items())[:SHOWN]]
         plays = f"it plays {', '.join(shown)}{', ...' if len(self.policy) > SHOWN else ''}"
         facts = [" ".join(self.sentences()), value, plays]
@@ -325,7 +325,7 @@ def advise(
     require_numbers(tolerance=tolerance)
     if tolerance is not None and not (np.isfinite(tolerance) and tolerance >= 0):
         raise BadInputError(f"tolerance is {tolerance}: give a number that is not negative")
-    with metered("weighing what is known", progress):
+    with show_progress("weighing what is known", progress):
         summary = posterior(model, data, **options)
         return advice_of(summary, data.tries, None if tolerance is None else float(tolerance))
 

@@ -22,7 +22,7 @@ from bellmanifold.chart.batch import BatchChart, TooLargeError
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.meter import expect
 from bellmanifold.posteriors.budget import Budget
-from bellmanifold.posteriors.draws import Points, completed, covering_if_small, equal_weight, importance_points
+from bellmanifold.posteriors.draws import Points, complete, covering_if_small, equal_weight, importance_points
 from bellmanifold.posteriors.estimated import Estimate, effective_size, ratio, systematic
 from bellmanifold.posteriors.laws import LEAST_LOG
 from bellmanifold.posteriors.leaks import lacking_variance
@@ -164,8 +164,8 @@ def joint_draws(target: Target, budget: Budget, most: int = MOST_DRAWS, only_obs
         for points in sizes(min(count, most), more):
             found = importance_points(way, chart, points, budget.seed)
             if effective_size(found.weight) >= budget.enough:
-                return _mixed(target, chart, found, min(count, most), budget.seed)
-    return _walked(target, chart, budget)
+                return _draw_by_importance(target, chart, found, min(count, most), budget.seed)
+    return _draw_by_walk(target, chart, budget)
 
 
 def sizes(wanted: int, more: int) -> list[int]:
@@ -187,7 +187,7 @@ def known_draws(target: Target, budget: Budget, most: int) -> JointDraws:
     return joint_draws(target, budget, most, only_observed=True)
 
 
-def _mixed(target: Target, chart: BatchChart, found: Points, count: int, seed: int) -> JointDraws:
+def _draw_by_importance(target: Target, chart: BatchChart, found: Points, count: int, seed: int) -> JointDraws:
     """Importance draws in random order, resampled if there are more than are wanted."""
     rng = np.random.default_rng([seed, 1])
     if target.laws is not None:
@@ -212,7 +212,7 @@ def _laws(target: Target, drawn: list[Drawn], rows: Int[np.ndarray, "draws"]) ->
     return law
 
 
-def _walked(target: Target, chart: BatchChart, budget: Budget) -> JointDraws:
+def _draw_by_walk(target: Target, chart: BatchChart, budget: Budget) -> JointDraws:
     """Points of chains in the chart."""
     stretch = max(LEAST_STRETCH, STRETCH * min(budget.rounds, FULL) // FULL)
     stretches = STRETCHES if target.laws is None else LAW_DRAWS // CHAINS
@@ -246,6 +246,6 @@ def _points(
         walker.advance(rng, stretch)
         parts.append(walker.ends(kept))
     order = np.arange(len(parts) * parts[0].q.shape[1]).reshape(len(parts), -1).T.ravel()
-    q = completed(walker.coordinates, np.concatenate([part.q for part in parts], axis=1)[:, order], rng)
+    q = complete(walker.coordinates, np.concatenate([part.q for part in parts], axis=1)[:, order], rng)
     law = _laws(target, [part.laws for part in parts if part.laws], order)
     return JointDraws(target, chart, q, equal_weight(len(q)), law, walked=True)

@@ -72,7 +72,7 @@ class Trials:
             policies = self._candidates(k, learns, known)
             if len(policies):
                 advantage = self.valuation.at_start(policies) - self.best_value[k]
-                predicted = _regressed(known, advantage, draws.weight * learns, draws.tie)
+                predicted = _regress(known, advantage, draws.weight * learns, draws.tie)
                 choice = np.argmax(predicted, axis=0)
                 rule = np.where(predicted.max(axis=0) > draws.tie, np.take_along_axis(advantage, choice[None], 0)[0], 0)
                 collected[judges] = rule[judges]
@@ -97,7 +97,7 @@ class Trials:
         """Policies that differ from each other, and from the best one of a half, in states that they reach."""
         start = self.draws.target.model.initial
         both = np.concatenate([self.best[k : k + 1], policies])
-        shown = np.where(self.valuation.walks.reached(both, start), both, -1)
+        shown = np.where(self.valuation.walks.reachable(both, start), both, -1)
         _, first = np.unique(shown, axis=0, return_index=True)
         return both[np.sort(first[first > 0])]
 
@@ -109,7 +109,7 @@ def _quantiles(known: PerDraw, weight: PerDraw, levels: tuple[float, ...]) -> Fl
     return np.unique(known[order][np.minimum(np.searchsorted(below, levels), len(order) - 1)])
 
 
-def _regressed(known: PerDraw, advantage: Values, weight: PerDraw, tie: float) -> Values:
+def _regress(known: PerDraw, advantage: Values, weight: PerDraw, tie: float) -> Values:
     """Advantages predicted by weighted least squares; their means where chance would explain as much."""
     some, knots = np.flatnonzero(weight), _quantiles(known, weight, KNOTS)
     scale = max(float(np.ptp(knots)), tie) or 1.0

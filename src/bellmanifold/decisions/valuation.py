@@ -68,7 +68,7 @@ class Walks:
         successor, law = padded_successors(self.model)
         return successor, np.where(self.solved[:, None], law, 0.0)
 
-    def reached(self, policies: Policies, start: PerState) -> Bool[np.ndarray, "policies states"]:
+    def reachable(self, policies: Policies, start: PerState) -> Bool[np.ndarray, "policies states"]:
         """The states that each policy can reach."""
         successor, law = self._padded
         found = np.zeros((len(policies), self.model.n_states + 1), dtype=bool)
@@ -85,7 +85,7 @@ class Walks:
 
     def visits(self, policies: Policies, start: PerState) -> Float[np.ndarray, "policies states"]:
         """Expected number of visits of each policy to each state."""
-        reached = self.reached(policies, start)
+        reached = self.reachable(policies, start)
         total = np.zeros(policies.shape)
         size = reached.sum(axis=1)
         for rows in _chunks(size):
@@ -164,7 +164,7 @@ class Valuation:
         target, law = self.draws.target, self.draws.law
         assert law is not None, "only asked where laws are open"
         assert target.laws is not None, "then the target has them"
-        reached = np.flatnonzero(self.walks.reached(policy[None], start)[0])
+        reached = np.flatnonzero(self.walks.reachable(policy[None], start)[0])
         pair, count = policy[reached], law.shape[-1]
         row = np.full(target.model.n_pairs, -1)
         row[target.laws.pairs] = np.arange(len(target.laws.pairs))

@@ -63,11 +63,11 @@ def grid(
     require(bool(free[last]), "goal: a wall stands there")
     require(first != last, "start is the goal: choose two cells")
 
-    model = assemble(_described(free, first, last, slip, float(move_cost)))
+    model = assemble(_describe(free, first, last, slip, float(move_cost)))
     return model if action_seed is None else with_action_order(model, action_seed)
 
 
-def _described(
+def _describe(
     free: Bool[np.ndarray, "rows columns"], first: tuple[int, int], last: tuple[int, int], slip: float, move_cost: float
 ) -> Description:
     """The grid as arrays: states row by row, the actions of each state, and the possible outcomes of each action."""

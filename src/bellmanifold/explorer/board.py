@@ -16,7 +16,7 @@ from bellmanifold.errors import BadInputError
 from bellmanifold.figures.drawing import goal_places
 from bellmanifold.figures.palette import pair_colours
 from bellmanifold.figures.positions import landings, positions
-from bellmanifold.report.text import outline, rounded, shown
+from bellmanifold.report.text import display_name, outline, round_values
 from bellmanifold.ssp import SSP
 
 MOST_STATES, MOST_ARROWS = 200, 4000
@@ -36,15 +36,15 @@ def make_board(model: SSP) -> dict[str, Any]:
     places, tips, goals = _spread(positions(model), landings(model), goal_places(model))
     return {
         **outline(model),
-        "name": shown(model.name or "a problem"),
-        "goal": shown(", ".join(model.goals[:3])),
-        "places": [rounded(spot) for spot in places],
-        "goals": [rounded(spot) for spot in goals],
+        "name": display_name(model.name or "a problem"),
+        "goal": display_name(", ".join(model.goals[:3])),
+        "places": [round_values(spot) for spot in places],
+        "goals": [round_values(spot) for spot in goals],
         "pair_colour": pair_colours(model),
         "reward": for_json(model.reward),
         "open_law": model.open_law.tolist(),
         "arrows": [
-            {"pair": int(pair), "target": int(target), "probability": float(f"{share:.4g}"), "tip": rounded(tip)}
+            {"pair": int(pair), "target": int(target), "probability": float(f"{share:.4g}"), "tip": round_values(tip)}
             for pair, target, share, tip in zip(model.next_pair, model.next_state, model.next_prob, tips, strict=True)
         ],
     }

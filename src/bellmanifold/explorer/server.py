@@ -28,7 +28,7 @@ from typing import Any
 from bellmanifold.errors import BadInputError, StoppedError
 from bellmanifold.explorer.session import Session
 from bellmanifold.formats.files import parse_json, reason
-from bellmanifold.report.text import asset, digest, embedded, filled, program
+from bellmanifold.report.text import asset, digest, embed_json, fill_template, program
 
 LOOPBACK = "127.0.0.1"
 MOST_BYTES = 2**16
@@ -55,9 +55,9 @@ def make_local_page(board: dict[str, Any], view: dict[str, Any]) -> str:
         "title": escape(board["name"]),
         "style": asset("explorer", "explore.css"),
         "program": program("explorer", "explore.js"),
-        "data": embedded({"board": board, "view": view}),
+        "data": embed_json({"board": board, "view": view}),
     }
-    return filled(asset("explorer", "explore.html"), parts)
+    return fill_template(asset("explorer", "explore.html"), parts)
 
 
 def policy() -> str:
@@ -134,9 +134,9 @@ class LocalServer(ThreadingHTTPServer):
                 message, answer = self.errands.get(timeout=WAKING)
             except Empty:
                 continue
-            answer.put(self._answered(message))
+            answer.put(self._answer(message))
 
-    def _answered(self, message: Any) -> dict[str, Any]:
+    def _answer(self, message: Any) -> dict[str, Any]:
         self.computing, self.stopping = True, False
         try:
             view = self.session.answer(message)
@@ -159,12 +159,12 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = PATIENCE
 
     def do_GET(self) -> None:
-        if self._admitted() and self._is_for(""):
+        if self._is_admitted() and self._is_for(""):
             page = make_local_page(self.server.board, self.server.ask({"kind": "look"}))
             self._send(200, page, "text/html", {"Content-Security-Policy": self.server.policy})
 
     def do_POST(self) -> None:
-        if not self._admitted():
+        if not self._is_admitted():
             return
         if self.path.endswith("/stop") and self._is_for("stop"):
             self.server.stop()
@@ -186,7 +186,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self._send(200, json.dumps(self.server.ask(message), allow_nan=False), "application/json")
 
-    def _admitted(self) -> bool:
+    def _is_admitted(self) -> bool:
         """Whether a request has the token, the right Host and no foreign Origin; others are refused."""
         hosts = self.server.hosts
         origins = self.headers.get_all("Origin", [])

@@ -89,7 +89,7 @@ class Session:
                 raise BadInputError(f"explore: unknown option {quote(name)}: it takes those of `posterior`")
         if model.open_law.any() and options.get("laws", "known") == "known":
             options["laws"] = "dirichlet"  # with "known" these pairs would have no posterior
-        self.now = self._computed(given, options)
+        self.now = self._compute(given, options)
         self._before: list[Dataset] = []
         self._advice: tuple[Snapshot, dict[str, Any]] | None = None
         self._saved = given
@@ -126,7 +126,7 @@ class Session:
         'reward is a string: give a number'
         """
         try:
-            return self._followed(record(message, "message", ("kind",), ("id", *_fields(message))))
+            return self._follow(record(message, "message", ("kind",), ("id", *_fields(message))))
         except StoppedError:
             raise
         except BellmanifoldError as error:
@@ -134,25 +134,25 @@ class Session:
         except Exception as error:
             return self.view(message, error=f"internal error: {error!r:.300}; nothing was changed")
 
-    def _followed(self, message: Mapping[str, Any]) -> dict[str, Any]:
+    def _follow(self, message: Mapping[str, Any]) -> dict[str, Any]:
         match message["kind"]:
             case "observe" | "believe" | "remove" as kind:
-                change = {"observe": self._observed, "believe": self._believed, "remove": self._removed}[kind]
+                change = {"observe": self._observe, "believe": self._believe, "remove": self._remove}[kind]
                 before = self.data
-                self.now = self._computed(change(message), self.now.options)
+                self.now = self._compute(change(message), self.now.options)
                 self._before = [*self._before, before][-MOST_UNDONE:]
             case "undo":
                 if not self._before:
                     raise BadInputError("there is nothing to undo")
-                self.now = self._computed(self._before[-1], self.now.options)
+                self.now = self._compute(self._before[-1], self.now.options)
                 self._before = self._before[:-1]
             case "options":
-                self.now = self._computed(self.data, {**self.now.options, **_options(message)})
+                self.now = self._compute(self.data, {**self.now.options, **_options(message)})
             case "sharpen":
-                self.now = self._computed(self.data, self.now.options, quick=False)
+                self.now = self._compute(self.data, self.now.options, quick=False)
             case "advise":  # another thread may change `self.now` meanwhile
                 now = self.now
-                self._advice = (now, _advised(now))
+                self._advice = (now, _advice(now))
             case "warm":
                 self._warm()
             case "save":
@@ -160,7 +160,7 @@ class Session:
                 return self.view(message) | {"file": data_text(self.data)}
         return self.view(message)
 
-    def _observed(self, message: Mapping[str, Any]) -> Dataset:
+    def _observe(self, message: Mapping[str, Any]) -> Dataset:
         reward, landing = message.get("reward"), message.get("next")
         return self.data.extended(
             np.array([self._pair(message)]),
@@ -168,13 +168,13 @@ class Session:
             next=np.array([-1 if landing is None else _whole(landing, "next", self.model.n_states + 1)]),
         )
 
-    def _believed(self, message: Mapping[str, Any]) -> Dataset:
+    def _believe(self, message: Mapping[str, Any]) -> Dataset:
         mean, sd = (number(message.get(key), f"{key} of the belief") for key in ("mean", "sd"))
         if sd <= 0:
             raise BadInputError(f"sd of the belief is {sd:g}: give a positive number; add a seen reward as observed")
         return self.data.extended(np.array([self._pair(message)]), np.array([mean]), np.array([sd]))
 
-    def _removed(self, message: Mapping[str, Any]) -> Dataset:
+    def _remove(self, message: Mapping[str, Any]) -> Dataset:
         data, gone = self.data, _whole(message.get("index"), "index", len(self.data))
         left = np.arange(len(data)) != gone
         return Dataset(self.model, data.pair[left], data.reward[left], data.sd[left], data.next[left])
@@ -182,7 +182,7 @@ class Session:
     def _pair(self, message: Mapping[str, Any]) -> int:
         return _whole(message.get("pair"), "pair", self.model.n_pairs)
 
-    def _computed(self, data: Dataset, options: Mapping[str, Any], quick: bool = True) -> Snapshot:
+    def _compute(self, data: Dataset, options: Mapping[str, Any], quick: bool = True) -> Snapshot:
         began = time.perf_counter()
         given = {name: value for name, value in options.items() if value is not None} | {"top": MOST_ROUTES}
         bounds = {"samples": QUICK_SAMPLES} if quick and given.get("engine") not in NOT_SAMPLED else {}
@@ -196,7 +196,7 @@ class Session:
         if self._cold:
             pair, sd = self._cold.pop(0)
             with suppress(BadInputError, UnsupportedError):
-                self._computed(Dataset(self.model, pair, np.full(len(pair), -1.0), sd), self.now.options)
+                self._compute(Dataset(self.model, pair, np.full(len(pair), -1.0), sd), self.now.options)
 
     def view(self, message: Any = None, error: str = "") -> dict[str, Any]:
         """Everything to be shown, for JSON, in answer to a message, with an error if it failed."""
@@ -214,12 +214,12 @@ class Session:
             "q_sd": for_json(summary.q_sd.value),
             "tried": summary.pies()[1].tolist(),
             "known": accounts(data if belief is None else data.with_belief(*belief)),
-            "landed": self._landed(),
+            "landed": self._landings(),
             "route": routes[0] if routes else None,
             "routes": routes,
             "step": self.now.step,
             "advice": self._advice[1] if self._advice is not None and self._advice[0] is self.now else None,
-            "observations": self._listed(),
+            "observations": self._latest(),
             "count": len(data),
             "prior_scale": None if self._fixed_scale() else target.prior.scale,
             "prior": self._fixed_scale(),
@@ -243,7 +243,7 @@ class Session:
             return "flat over rewards"
         return "one per move" if np.ndim(self.now.options.get("prior_scale", 0.0)) else ""
 
-    def _landed(self) -> list[tuple[int, int, float]]:
+    def _landings(self) -> list[tuple[int, int, float]]:
         """Observed landings of pairs with open laws: pair, state and share of the pair's landings."""
         counts = self.data.landing_counts.tocoo()
         total = np.bincount(counts.row, counts.data, self.model.n_pairs)
@@ -251,7 +251,7 @@ class Session:
         rows = zip(counts.row[chosen], counts.col[chosen], counts.data[chosen], strict=True)
         return [(int(pair), int(state), float(count / total[pair])) for pair, state, count in rows]
 
-    def _listed(self) -> list[dict[str, Any]]:
+    def _latest(self) -> list[dict[str, Any]]:
         """The latest observations, most recent first."""
         data = self.data
         latest = range(len(data) - 1, max(-1, len(data) - 1 - MOST_LISTED), -1)
@@ -279,7 +279,7 @@ def _typical(model: SSP) -> list[tuple[np.ndarray, np.ndarray]]:
     return [(known, np.full(len(known), np.nan)), (known, first), (known[:1], first[:1])] if len(known) else []
 
 
-def _advised(now: Snapshot) -> dict[str, Any]:
+def _advice(now: Snapshot) -> dict[str, Any]:
     """Advice given the current data, for JSON, or the reason why there is none."""
     try:
         with interruptible("nothing was changed"):

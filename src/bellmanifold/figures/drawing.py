@@ -23,9 +23,9 @@ from bellmanifold.figures.names import (
     columns,
     draw_starts,
     explain,
-    labelled,
     name_move,
     name_states,
+    needs_label,
     plain_lines,
     plain_name,
     points_per_unit,
@@ -114,7 +114,7 @@ def draw(
     handles = [*action_keys(model), *line_keys(model, words, seen, bool(best.any()))]
     axes = new_axes(model, handles, words.title) if axes is None else axes
 
-    named = labelled(model)
+    named = needs_label(model)
     drawn = draw_moves(axes, model, pair_colours(model), seen, best, named)
     if pies is None:
         draw_plain_states(axes, model)

@@ -19,7 +19,7 @@ from bellmanifold.figures.drawing import (
     new_axes,
     require_drawable,
 )
-from bellmanifold.figures.names import Number, action_keys, figure_of, labelled
+from bellmanifold.figures.names import Number, action_keys, figure_of, needs_label
 from bellmanifold.figures.palette import few_actions, pair_colours
 from bellmanifold.ssp import SSP
 
@@ -93,7 +93,7 @@ def draw_advice(
     scale = ListedColormap(colormaps[SCALE](np.linspace(LIGHTEST, 1.0, 256)))
     played = np.where(policy, PLAYED_COLOUR, SETTLED_COLOUR)
     colours = [scale(norm(gain[i])) if telling[i] else str(played[i]) for i in range(model.n_pairs)]
-    broad, named = np.where(policy, 1.8, np.where(telling, 1.4, 1.0)), labelled(model)
+    broad, named = np.where(policy, 1.8, np.where(telling, 1.4, 1.0)), needs_label(model)
     drawn = draw_moves(axes, model, colours, tried, policy, named & (policy | ~tried), broad)
     action = pair_colours(model)
     states = {int(model.pair_state[pair]): action[pair] for pair in np.flatnonzero(policy).tolist()}

@@ -87,7 +87,7 @@ def draw_regret(given: Any, axes: Axes | None = None, measure: str | None = None
     Raises:
         BadInputError: for any other `given`.
     """
-    curves, drawn = _curves(_labelled(given))
+    curves, drawn = _curves(_by_label(given))
     measure = drawn if measure is None else measure
     from matplotlib import pyplot
     from matplotlib.ticker import MaxNLocator
@@ -106,7 +106,7 @@ def draw_regret(given: Any, axes: Axes | None = None, measure: str | None = None
     return axes
 
 
-def _labelled(given: Any) -> Mapping[str, Any]:
+def _by_label(given: Any) -> Mapping[str, Any]:
     """What to draw, by label: the agent's name by default, numbered if repeated."""
     if isinstance(given, Learnt):
         return {given.agent: given}

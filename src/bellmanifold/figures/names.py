@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from bellmanifold.errors import shorten, unstacked
+from bellmanifold.errors import limit_marks, shorten
 from bellmanifold.figures.palette import COLOURS, few_actions
 from bellmanifold.figures.positions import on_grid, positions
 from bellmanifold.ssp import SSP
@@ -66,7 +66,7 @@ Box: TypeAlias = tuple[float, float, float, float]
 
 def plain_name(name: str, limit: int = LONGEST_NAME) -> str:
     """A name that matplotlib shows literally: no mathematics, printable, not too long."""
-    cut = shorten(unstacked(name[: 4 * max(limit, LONGEST_NAME)]), limit)
+    cut = shorten(limit_marks(name[: 4 * max(limit, LONGEST_NAME)]), limit)
     shown = "".join(c if c.isprintable() else "?" for c in cut).replace("$", r"\$")
     return " " + shown if shown.startswith("_") else shown
 
@@ -181,7 +181,7 @@ def columns(width: float, names: Sequence[str]) -> int:
     return int(np.clip(width // (KEY_WIDTH + CHARACTER * max(len(name) for name in names)), 1, 4))
 
 
-def labelled(model: SSP) -> np.ndarray:
+def needs_label(model: SSP) -> np.ndarray:
     """Which pairs are labelled with their action: without a legend, unless the next state has the same name."""
     if few_actions(model) or len(model.next_state) > LABELLED_MOVES:
         return np.zeros(model.n_pairs, dtype=bool)

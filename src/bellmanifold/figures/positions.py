@@ -26,7 +26,7 @@ def positions(model: SSP) -> Float[np.ndarray, "states_and_goal 2"]:
     their left edge, or centred if moves lead down to either side, as in the paper. The goal is below the grid, or in
     the cell `metadata["goal_cell"]`. Other problems are layered by the number of moves from the start.
     """
-    mapped = _mapped(model)
+    mapped = _stated_positions(model)
     if mapped is not None:
         return mapped
     if on_grid(model):
@@ -73,7 +73,7 @@ def is_mapped(model: SSP) -> bool:
     return places(model) is not None
 
 
-def _mapped(model: SSP) -> Float[np.ndarray, "states_and_goal 2"] | None:
+def _stated_positions(model: SSP) -> Float[np.ndarray, "states_and_goal 2"] | None:
     """Positions from the metadata, scaled to leave room for arrows between neighbours; None if there is no map."""
     given = places(model)
     if given is None:

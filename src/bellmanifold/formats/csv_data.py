@@ -46,7 +46,7 @@ def from_csv(content: bytes, model: SSP) -> Dataset:
     text = decoded(content, "save the table as CSV in UTF-8")
     first = text.lstrip("\r\n").split("\n", 1)[0]
     separator = next((mark for mark in SEPARATORS if mark in first), ",")
-    lines = _numbered(text, separator)
+    lines = _numbered_lines(text, separator)
     header = _header(next(lines, (1, []))[1])
     seen, places = [], []
     for line, cells in lines:
@@ -61,7 +61,7 @@ def from_csv(content: bytes, model: SSP) -> Dataset:
     return Dataset.from_pairs(model, seen, places)
 
 
-def _numbered(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
+def _numbered_lines(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
     """The non-empty lines with their numbers, counted from 1."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True, strict=True)
     try:
@@ -81,7 +81,7 @@ def _header(cells: Sequence[str]) -> list[str]:
         listed = ", ".join(quote(name) for name in unknown[:SHOWN])
         raise BadInputError(
             f"line 1: unknown column{'s' if len(unknown) > 1 else ''} {listed}: "
-            f"a table of observations has {known}{_meant(names, unknown)}"
+            f"a table of observations has {known}{_suggestion(names, unknown)}"
         )
     if (twice := first_repeated(names)) is not None:
         raise BadInputError(f"line 1: column {quote(twice)} occurs twice: keep one of them")
@@ -91,7 +91,7 @@ def _header(cells: Sequence[str]) -> list[str]:
     return names
 
 
-def _meant(names: Sequence[str], unknown: Sequence[str]) -> str:
+def _suggestion(names: Sequence[str], unknown: Sequence[str]) -> str:
     """A hint at what unknown columns are probably meant to be; empty if there is no free match."""
     guesses: dict[str, str] = {}
     for name in unknown:

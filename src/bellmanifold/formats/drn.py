@@ -37,7 +37,7 @@ import numpy as np
 
 from bellmanifold.errors import BadInputError, quote
 from bellmanifold.formats.explicit import EXAMPLE, Explicit, Question, read_query, read_question, reward_until_target
-from bellmanifold.formats.files import label, located, read_bytes, write_atomically
+from bellmanifold.formats.files import label, locate_errors, read_bytes, write_atomically
 from bellmanifold.limits import SIZE
 from bellmanifold.ssp import SSP, require_closed
 
@@ -50,7 +50,7 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 def read_drn(path: str, query: str = "") -> SSP:
     """Read a DRN file; the query may give a `property`."""
-    with located(label(path)):
+    with locate_errors(label(path)):
         given = read_query(query)
         for key in given:
             if key != "property":
@@ -126,7 +126,7 @@ class _Reader:
                 if given := self._next(lines).strip():
                     raise self.refuse(f"it has parameters ({quote(given)}): give them values in Storm first")
             elif (found := _ACTION.fullmatch(text)) is not None:
-                self.actions[found[1]] = self._quoted(found[2])
+                self.actions[found[1]] = self._quote(found[2])
             elif text.startswith("$"):
                 name, _, value = text.partition(":")
                 self.values[name.strip()] = self._number(value)
@@ -195,9 +195,9 @@ class _Reader:
         if text.startswith("[") and text.endswith("]"):
             self.names[state] = ",".join(part.strip() for part in re.split(r"[&\t]+", text[1:-1]) if part.strip())
         elif text.startswith('"'):
-            self.names[state] = self._quoted(text)
+            self.names[state] = self._quote(text)
 
-    def _quoted(self, text: str) -> str:
+    def _quote(self, text: str) -> str:
         try:
             return str(json.loads(text))
         except ValueError:

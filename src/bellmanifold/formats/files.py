@@ -37,7 +37,7 @@ def label(path: str | os.PathLike[str]) -> str:
 
 
 @contextmanager
-def located(where: str, kind: type[BellmanifoldError] = BadInputError) -> Iterator[None]:
+def locate_errors(where: str, kind: type[BellmanifoldError] = BadInputError) -> Iterator[None]:
     """Prefix the messages of errors of type `kind` raised inside with a place (a file or a problem)."""
     try:
         yield
@@ -46,7 +46,7 @@ def located(where: str, kind: type[BellmanifoldError] = BadInputError) -> Iterat
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """The content of a file; call inside `located`, which names the file in errors."""
+    """The content of a file; call inside `locate_errors`, which names the file in errors."""
     try:
         _require_file(path)
         with open(path, "rb") as file:
@@ -101,7 +101,7 @@ def decoded(content: bytes, remedy: str) -> str:
 
 
 def parse_json(content: bytes) -> dict[str, Any]:
-    """Parse a JSON object strictly: UTF-8, no repeated keys; call inside `located`.
+    """Parse a JSON object strictly: UTF-8, no repeated keys; call inside `locate_errors`.
 
     NaN and Infinity are accepted here, so that `number` can name the place when it refuses them.
     """

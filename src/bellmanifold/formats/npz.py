@@ -61,17 +61,17 @@ def names(arrays: Mapping[str, np.ndarray], key: str) -> list[str]:
     array = arrays[key]
     if array.dtype.kind != "U" or array.ndim != 1:
         raise BadInputError(f"{key}: must be a list of strings: give an array of dtype str")
-    return [text(name, key) for name in _decoded(array, key)]
+    return [text(name, key) for name in _decode(array, key)]
 
 
 def one_text(arrays: Mapping[str, np.ndarray], key: str) -> str:
     """A single string."""
     if arrays[key].dtype.kind != "U" or arrays[key].size != 1:
         raise BadInputError(f"{key}: must be one string: give an array of dtype str")
-    return text(_decoded(arrays[key].ravel(), key)[0], key)
+    return text(_decode(arrays[key].ravel(), key)[0], key)
 
 
-def _decoded(array: np.ndarray, key: str) -> list[str]:
+def _decode(array: np.ndarray, key: str) -> list[str]:
     try:
         return [str(name) for name in array.tolist()]
     except ValueError:

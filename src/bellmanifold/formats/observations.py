@@ -27,7 +27,7 @@ from bellmanifold.formats.csv_data import from_csv, is_missing, looks_like_table
 from bellmanifold.formats.files import (
     label,
     listing,
-    located,
+    locate_errors,
     number,
     parse_json,
     read_bytes,
@@ -52,7 +52,7 @@ def load_data(path: str | os.PathLike[str], model: SSP) -> Dataset:
     """Read a data file for a problem: JSON, npz or a table (CSV), recognised by content or by a name in .csv."""
     require_kind(path, (str, os.PathLike), "path", "give the name of a data file, and the problem second")
     require_problem(model)
-    with located(label(path)):
+    with locate_errors(label(path)):
         content = read_bytes(path)
         if content.startswith(b"PK"):
             return from_npz(content, model)

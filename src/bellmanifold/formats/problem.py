@@ -26,7 +26,7 @@ from bellmanifold.formats.drn import write_drn
 from bellmanifold.formats.files import (
     label,
     listing,
-    located,
+    locate_errors,
     number,
     parse_json,
     plain_object,
@@ -48,7 +48,7 @@ _OPEN = ("open_discount", "prior_mean", "prior_sd", "problem_prior_mean", "probl
 
 def read_problem(path: str | os.PathLike[str]) -> SSP:
     """Read a problem file, JSON or npz (recognised by content)."""
-    with located(label(path)):
+    with locate_errors(label(path)):
         content = read_bytes(path)
         if content.startswith(b"PK"):
             return from_npz(content)

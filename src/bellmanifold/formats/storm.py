@@ -28,7 +28,7 @@ from jaxtyping import Int
 
 from bellmanifold.errors import BadInputError, quote
 from bellmanifold.formats.explicit import Explicit, read_query, reward_until_target
-from bellmanifold.formats.files import label, located, read_bytes
+from bellmanifold.formats.files import label, locate_errors, read_bytes
 from bellmanifold.limits import SIZE
 from bellmanifold.ssp import SSP
 
@@ -41,7 +41,7 @@ _VALUE = re.compile(r"true|false|-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?(
 
 def read_storm(path: str, query: str = "") -> SSP:
     """Read a PRISM or JANI file; the query gives a `property` and the constants that the file leaves open."""
-    with located(label(path)):
+    with locate_errors(label(path)):
         given = read_query(query)
         read_bytes(path)  # raises an error if the file cannot be read
         asked = given.pop("property", None)
@@ -72,7 +72,7 @@ def _beside(path: str) -> dict[str, str]:
     for suffix in PROPERTY_FILES:
         if os.path.isfile(stem + suffix):
             name = os.path.basename(stem + suffix)
-            with located(label(name)):
+            with locate_errors(label(name)):
                 return {"beside": name, "properties": read_bytes(stem + suffix).decode("utf-8", errors="replace")}
     return {"beside": "", "properties": ""}
 

@@ -95,7 +95,7 @@ def build(request: dict[str, Any], folder: Path) -> dict[str, Any]:
     return {
         "states": model.nr_states,
         "reward": None if steps else require_reward(reward, sorted(model.reward_models)),
-        "collected": collected(formula),
+        "collected": collected_rewards(formula),
         "sense": sense_of(formula, model.nr_choices > model.nr_states),
         "property": str(formula),
         "initial": [int(state) for state in model.initial_states],
@@ -158,7 +158,7 @@ def fault(formula: Any) -> str:
         return f"is not until a target is reached: {only}"
     if formula.has_bound:
         return "compares with a bound: ask for the value itself, with =?"
-    if not is_steps(formula) and not collected(formula):
+    if not is_steps(formula) and not collected_rewards(formula):
         return "collects nothing: let it accumulate steps (rewards of moves), exit (rewards of states) or both"
     return ""
 
@@ -168,7 +168,7 @@ def is_steps(formula: Any) -> bool:
     return type(formula).__name__ == "TimeOperatorFormula"
 
 
-def collected(formula: Any) -> list[str]:
+def collected_rewards(formula: Any) -> list[str]:
     """The rewards a property collects: of moves ("steps"), of states ("exit"); a JANI property may name only one."""
     named = re.match(r"F \[([a-z, ]*)\]", str(formula.subformula))
     return [kind for kind in ("steps", "exit") if named is None or kind in named[1]]

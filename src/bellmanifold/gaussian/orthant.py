@@ -108,8 +108,8 @@ def orthants(
         elif exact:
             parts.append(_sweep(rows, *_quadrature(rows)))
         else:
-            parts.append(_sweep(rows, *_drawn(rows, _uniform(rows, points, replicates, generator)), points))
-    return joined(parts)
+            parts.append(_sweep(rows, *_draw(rows, _uniform(rows, points, replicates, generator)), points))
+    return join(parts)
 
 
 def _uniform(rows: _Rows, points: int, replicates: int, generator: np.random.Generator) -> Drawn:
@@ -123,7 +123,7 @@ def _uniform(rows: _Rows, points: int, replicates: int, generator: np.random.Gen
     return np.maximum(uniform, SMALLEST_UNIFORM, out=uniform)
 
 
-def joined(parts: list[Orthants]) -> Orthants:
+def join(parts: list[Orthants]) -> Orthants:
     """Concatenate the estimates of several batches of cells."""
     return Orthants(
         np.concatenate([part.log_probability for part in parts], axis=1),
@@ -209,7 +209,7 @@ def _rows(staircase: Staircase) -> _Rows:
     return _Rows(np.ascontiguousarray(staircase.mean.T), lower, degenerate, np.ascontiguousarray(staircase.shift.T))
 
 
-def _drawn(rows: _Rows, uniform: Drawn) -> tuple[Drawn, Points]:
+def _draw(rows: _Rows, uniform: Drawn) -> tuple[Drawn, Points]:
     """Draw all coordinates but the last, overwriting the uniform numbers; return them and their log weights."""
     log_weight = np.zeros(uniform.shape[1:])
     for j, shift in enumerate(rows.shift):

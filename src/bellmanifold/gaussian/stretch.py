@@ -71,7 +71,7 @@ class Stretch(NamedTuple):
         return cls(np.full(padded, coordinates), np.zeros(padded), np.ones(padded), np.ones(padded))
 
 
-def learnt_stretch(
+def learn_stretch(
     x: Float[np.ndarray, "some points"],
     weight: Float[np.ndarray, "points"],
     place: Int[np.ndarray, "some"],
@@ -84,7 +84,7 @@ def learnt_stretch(
     A half-normal coordinate, and one on which the weights do not depend:
 
     >>> x = np.random.default_rng(0).normal(size=(2, 100_000))
-    >>> found = learnt_stretch(x, np.where(x[0] > 0.0, 1.0, 0.0), np.array([3, 4]), 5)
+    >>> found = learn_stretch(x, np.where(x[0] > 0.0, 1.0, 0.0), np.array([3, 4]), 5)
     >>> found.row[0], float(found.centre[0].round(1)), float(found.below[0].round(1)), float(found.above[0].round(1))
     (np.int64(3), 0.7, 0.4, 0.8)
     >>> found.row[1]
@@ -109,7 +109,7 @@ def learnt_stretch(
 
 
 @jax.jit
-def stretched(
+def stretch_points(
     stretch: Stretch, x: Float[Array, "coordinates points"]
 ) -> tuple[Float[Array, "coordinates points"], Float[Array, "points"]]:
     """Stretched points, and the log of the ratio of the normal density to the density they were drawn from.

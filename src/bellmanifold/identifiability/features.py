@@ -81,12 +81,12 @@ def best_linear_fit(data: Dataset, features: Float[np.ndarray, "pairs features"]
     follows[model.next_state[observed[model.next_pair]]] = True
     policies = _choices(model, follows[:-1])
     designs = np.stack([cell_matrix(model, policy)[observed] @ features for policy in policies])
-    bounds = [_unrestricted(design, reward) for design in designs]
+    bounds = [_least_squares(design, reward) for design in designs]
     best: tuple[float, Float[np.ndarray, "features"]] = (np.inf, np.zeros(features.shape[1]))
     for k in np.argsort(bounds, kind="stable"):
         if bounds[k] >= best[0]:
             break
-        theta = _restricted(designs[k], reward, cell_walls(model, policies[k], follows[:-1]) @ features)
+        theta = _constrained_least_squares(designs[k], reward, cell_walls(model, policies[k], follows[:-1]) @ features)
         best = min(best, (float(np.sum((designs[k] @ theta - reward) ** 2)), theta), key=lambda found: found[0])
     return LinearFit(best[1], features @ best[1], best[0], len(policies))
 
@@ -102,13 +102,13 @@ def _choices(model: SSP, follows: Bool[np.ndarray, "states"]) -> list[Int[np.nda
     return [np.array(choice) for choice in itertools.product(*options)]
 
 
-def _unrestricted(design: Float[np.ndarray, "observed features"], reward: Float[np.ndarray, "observed"]) -> float:
+def _least_squares(design: Float[np.ndarray, "observed features"], reward: Float[np.ndarray, "observed"]) -> float:
     """The unconstrained minimum of the sum of squares."""
     theta = np.linalg.lstsq(design, reward, rcond=RANK_TOLERANCE)[0]
     return float(np.sum((design @ theta - reward) ** 2))
 
 
-def _restricted(
+def _constrained_least_squares(
     design: Float[np.ndarray, "observed features"],
     reward: Float[np.ndarray, "observed"],
     walls: Float[np.ndarray, "walls features"],

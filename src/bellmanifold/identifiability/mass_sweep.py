@@ -18,8 +18,8 @@ import numpy as np
 from jaxtyping import Float
 
 from bellmanifold.data import Dataset, require_plain
-from bellmanifold.display import Card, Columns, Shown, as_frame, measured
-from bellmanifold.errors import BadInputError, counted, require_kind
+from bellmanifold.display import Card, Columns, Shown, as_frame, with_error
+from bellmanifold.errors import BadInputError, count_of, require_kind
 from bellmanifold.posteriors.inference import posterior
 from bellmanifold.posteriors.policies import improper_mass
 
@@ -49,11 +49,11 @@ class ImproperMass(Shown):
         """Text and table for display: the settings with the largest improper mass."""
         d, s, e = np.unravel_index(int(np.argmax(self.probability)), self.probability.shape)
         sizes = (
-            counted(len(self.epsilon), "tolerance"),
-            counted(len(self.prior_scale), "prior scale"),
-            counted(len(self.discount), "discount"),
+            count_of(len(self.epsilon), "tolerance"),
+            count_of(len(self.prior_scale), "prior scale"),
+            count_of(len(self.discount), "discount"),
         )
-        most = measured(float(self.probability[d, s, e]), float(self.se[d, s, e]))
+        most = with_error(float(self.probability[d, s, e]), float(self.se[d, s, e]))
         where = f"epsilon {self.epsilon[e]:g}, prior scale {self.prior_scale[s]:g}, discount {self.discount[d]:g}"
         return Card(
             f"ImproperMass({', '.join(sizes)})", [f"largest improper mass {most}, at {where}"], (), self._columns

@@ -86,14 +86,14 @@ class BatchWalker(Walker):
         elif laws is None or self.laws is None:
             self.point = before.point
         else:
-            self.point = before.point._replace(**before.carried(self.laws, laws)._asdict())
+            self.point = before.point._replace(**before.carry_laws(self.laws, laws)._asdict())
 
     @property
     def laws(self) -> OpenLaws | None:
         """Open laws, if there are any."""
         return self.coordinates.target.laws
 
-    def carried(self, after: OpenLaws, drawn: Drawn) -> Drawn:
+    def carry_laws(self, after: OpenLaws, drawn: Drawn) -> Drawn:
         """Laws of these chains for rows without new landings, and the `drawn` ones for all others."""
         if self.laws is None or self.point.log_law is None:
             return drawn
@@ -244,7 +244,7 @@ class Proposals(NamedTuple):
     log_total: Float[Array, "*steps rows chains"]
     shift: Float[Array, "*steps rows chains"]
 
-    def applied(
+    def apply(
         self, log_law: Float[Array, "all nexts chains"]
     ) -> tuple[Float[Array, "nexts chains"], Float[Array, "chains"]]:
         """The law that a single proposal gives its pair, and the log density ratio besides that of the weights."""
@@ -280,7 +280,7 @@ def swap_laws(system: System, key: PRNGKeyArray, here: State, proposals: Proposa
     def one(here: State, proposal: tuple[Proposals, PRNGKeyArray]) -> tuple[State, None]:
         own, key = proposal
         assert here.point.log_law is not None, "laws are proposed where there are open ones"
-        log_law, ratio = own.applied(here.point.log_law)
+        log_law, ratio = own.apply(here.point.log_law)
         there = init(system, here.point._replace(log_law=here.point.log_law.at[own.row].set(log_law)))
         level = jnp.log(jax.random.uniform(key, log_law.shape[-1:])) + here.evaluation.log_likelihood - ratio
         taken = there.evaluation.log_likelihood > level
@@ -377,7 +377,7 @@ def _run(
         here, evaluations = step(system, own[0], here, own[1])
         found = weigh_normals(system, here.point)
         mean, variance = member_moments(system, found.q)
-        followed = system.followed(here.point)
+        followed = system.tracked_values(here.point)
         moments = moments.with_one_more(
             jnp.concatenate([mean, followed]), jnp.concatenate([variance, jnp.zeros_like(followed)])
         )
@@ -385,7 +385,7 @@ def _run(
         record = _Record(found.log_weight, found.code, found.choice, value, found.noise_scale, evaluations)
         return (here, moments), record
 
-    nothing = jnp.zeros((len(point.x) + len(system.followed(point)), point.x.shape[1]))
+    nothing = jnp.zeros((len(point.x) + len(system.tracked_values(point)), point.x.shape[1]))
     begin = (init(system, point), Welford(jnp.array(0.0), nothing, nothing))
     (here, moments), record = jax.lax.scan(move, begin, (jax.random.split(key, steps), proposals))
     return here.point, moments, record

@@ -116,9 +116,9 @@ class Cells:
         if self.stored is not None:
             return self.stored, choice
         choice, at = np.unique(choice, return_inverse=True)
-        return self.computed(choice), at
+        return self.compute(choice), at
 
-    def computed(self, choice: Int[np.ndarray, "choices"]) -> Gaussians:
+    def compute(self, choice: Int[np.ndarray, "choices"]) -> Gaussians:
         """The Gaussians of some choices, computed."""
         policy = self.policies(choice * self.fastest)
         whitened = np.repeat(self.design[None], len(choice), axis=0)

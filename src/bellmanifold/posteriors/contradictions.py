@@ -47,7 +47,7 @@ def with_prior(target: Target, q_mean: Float[np.ndarray, "pairs"]) -> str:
     prior = target.prior
     if prior.flat or not target.observed.any():
         return ""
-    away = np.where(target.observed, np.nan_to_num(np.abs(prior.standardised(q_mean))), 0.0)
+    away = np.where(target.observed, np.nan_to_num(np.abs(prior.standardise(q_mean))), 0.0)
     pair = int(np.argmax(away))
     if away[pair] <= MANY_SDS:
         return ""

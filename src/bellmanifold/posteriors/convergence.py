@@ -60,7 +60,7 @@ def evenly_spread(
     return values[:, :, np.unique(np.linspace(0, values.shape[2] - 1, most).astype(np.int64))]
 
 
-def converged(values: Float[np.ndarray, "chains draws variables"]) -> Convergence:
+def convergence_of(values: Float[np.ndarray, "chains draws variables"]) -> Convergence:
     """Convergence of the variables; of more than 64, 64 evenly spread ones are checked."""
     chosen = evenly_spread(values, LOOKED_AT)
     r_hat, effective = r_hat_and_effective(chosen)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from bellmanifold.chart.elimination import censored, eliminate_batch, moves_within
+from bellmanifold.chart.elimination import censor, eliminate_batch, moves_within
 from bellmanifold.chart.layout import Block, Law, Layout
 from bellmanifold.posteriors.system import Point, System
 
@@ -99,7 +99,7 @@ def _log_determinants(cut: _CutBlock, choice: Int[Array, "own batch"]) -> Float[
     order = jnp.argsort(~watched, stable=True)
     moves = layout.chosen(block, inside, choice)[order][:, order]
     leave = layout.chosen(block, out, choice)[order]
-    log_det, moves, leave = censored(moves, leave, cuts)
+    log_det, moves, leave = censor(moves, leave, cuts)
     if not cuts:
         return log_det[None]
     played = cut.played(choice)[order[:cuts]]  # every subset solves the pairs outside the cut

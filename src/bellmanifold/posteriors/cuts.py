@@ -157,7 +157,7 @@ def check_exact(target: Target, remedy: str = "use --epsilon above 0, or --disco
             raise UnsupportedError(f"{complaint(target.model, mean)}; the exact posterior does not exist: {remedy}")
 
 
-def trapped(target: Target, solved: Bool[np.ndarray, "pairs"]) -> UnsupportedError:
+def trap_error(target: Target, solved: Bool[np.ndarray, "pairs"]) -> UnsupportedError:
     """The error raised if M~ has no proper policy; its message names the trapped states and remedies."""
     model = target.model
     leaves = np.zeros(model.n_states, dtype=bool)

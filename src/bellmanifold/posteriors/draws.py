@@ -72,7 +72,7 @@ def posterior_draws(target: Target, budget: Budget) -> xarray.Dataset:
         if target.laws is not None and BATCHES * effective_size(drawn.weight.values) >= budget.enough:
             seeds = (budget.seed + (k << 33) for k in range(BATCHES))
             batches = (weighted_draws(components, chart, many, seed) for seed in seeds)
-            drawn = _pooled(batches, budget.seed)
+            drawn = _pool(batches, budget.seed)
             if effective_size(drawn.weight.values) >= budget.enough:
                 return drawn
     walked = chain_draws(target, chart, budget)
@@ -92,7 +92,7 @@ def covering_if_small(target: Target, budget: Budget) -> Covering:
         return Covering([])
 
 
-def _pooled(batches: Iterable[xarray.Dataset], seed: int) -> xarray.Dataset:
+def _pool(batches: Iterable[xarray.Dataset], seed: int) -> xarray.Dataset:
     """Batches of weighted draws as one; only one batch is held in memory at a time.
 
     From each batch 8,192 draws are chosen by systematic sampling, and weighted by how often they are chosen. Together
@@ -119,7 +119,7 @@ def _pooled(batches: Iterable[xarray.Dataset], seed: int) -> xarray.Dataset:
     return joined.assign(weight=("draw", weight / weight.sum()))
 
 
-def completed(
+def complete(
     coordinates: Coordinates, q: Float[np.ndarray, "pairs draws"], rng: np.random.Generator
 ) -> Float[np.ndarray, "draws pairs"]:
     """Action values of every pair, drawn given a batch of points of the chart."""
@@ -163,7 +163,7 @@ def importance_points(components: list[Coordinates], chart: BatchChart, count: i
     for number, coordinates in enumerate(components):
         drawn = drawn_laws(coordinates.target.laws, rng, each)
         weighed = propose(system_of(coordinates, chart), random_key(seed, number), each, drawn)
-        parts.append(completed(coordinates, np.asarray(weighed.q), rng))
+        parts.append(complete(coordinates, np.asarray(weighed.q), rng))
         log_weights.append(np.asarray(weighed.log_weight))
         scales.append(np.asarray(weighed.noise_scale))
         laws += [drawn] if drawn else []
@@ -265,14 +265,14 @@ def chain_draws(target: Target, chart: BatchChart, budget: Budget) -> xarray.Dat
     if chains is None:
         return None
     ends = chains.ends()
-    values = completed(chains.coordinates, ends.q, np.random.default_rng(budget.seed))
+    values = complete(chains.coordinates, ends.q, np.random.default_rng(budget.seed))
     found = as_dataset(target.model, values, equal_weight(len(values)), ends.noise_scale)
     return with_laws(found, target, [ends.laws] if ends.laws else [])
 
 
 def point_draws(target: Target, points: Float[np.ndarray, "pairs points"], seed: int) -> Float[np.ndarray, "d p"]:
     """Draws of all action values given points of chains on sparse systems."""
-    return completed(Coordinates(target), points, np.random.default_rng(seed))
+    return complete(Coordinates(target), points, np.random.default_rng(seed))
 
 
 def result_draws(target: Target, result: Result, seed: int) -> xarray.Dataset:

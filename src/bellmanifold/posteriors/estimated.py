@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from bellmanifold.display import measured
+from bellmanifold.display import with_error
 from bellmanifold.naming import find_pair, find_state
 from bellmanifold.ssp import SSP
 
@@ -55,7 +55,7 @@ class Estimate:
     def __str__(self) -> str:
         pairs = zip(self.value.ravel()[:SHOWN], self.se.ravel()[:SHOWN], strict=True)
         more = f", ... {self.value.size} in all" if self.value.size > SHOWN else ""
-        return f"{', '.join(measured(value, se) for value, se in pairs)}{more}"
+        return f"{', '.join(with_error(value, se) for value, se in pairs)}{more}"
 
     def __repr__(self) -> str:
         return f"Estimate({self})"

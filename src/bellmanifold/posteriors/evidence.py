@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Float
 
 from bellmanifold.data import Dataset
-from bellmanifold.display import Card, Columns, Shown, as_frame, measured
+from bellmanifold.display import Card, Columns, Shown, as_frame, with_error
 from bellmanifold.errors import BadInputError, UnsupportedError, require_kind, require_numbers
-from bellmanifold.meter import counted
+from bellmanifold.meter import show_count
 from bellmanifold.posteriors.inference import posterior
 from bellmanifold.ssp import SSP
 
@@ -42,7 +42,7 @@ class EvidenceCurve(Shown):
         best = int(np.argmax(self.log_evidence))
         low, high = (float(self.prior_scale[k]) for k in (np.argmin(self.prior_scale), np.argmax(self.prior_scale)))
         title = f"EvidenceCurve({len(self.se)} prior scales from {low:g} to {high:g})"
-        largest = measured(float(self.log_evidence[best]), float(self.se[best]))
+        largest = with_error(float(self.log_evidence[best]), float(self.se[best]))
         fact = f"largest log evidence {largest}, at prior scale {self.prior_scale[best]:g}"
         return Card(title, [fact, self.warning], (), self._columns)
 
@@ -77,7 +77,7 @@ def evidence_curve(
         if not (scale is not None and np.isfinite(scale) and scale > 0):
             raise BadInputError(f"prior_scales[{place}] is {scale}: give a positive number")
     found = []
-    with counted("computing the evidence", "prior scales", len(prior_scales), progress) as one_more:
+    with show_count("computing the evidence", "prior scales", len(prior_scales), progress) as one_more:
         for scale in prior_scales:
             found.append(posterior(model, data, epsilon=epsilon, prior_scale=scale, seed=seed).log_evidence)
             one_more()

@@ -16,12 +16,12 @@ from bellmanifold.data import Dataset, require_same_problem
 from bellmanifold.errors import BadInputError, UnsupportedError, quote, require_count, require_kind
 from bellmanifold.jax_setup import random_key
 from bellmanifold.kernels import Kernel, Uniform, log_normal
-from bellmanifold.meter import expect, metered
+from bellmanifold.meter import expect, show_progress
 from bellmanifold.noise import NORMAL, KnownScale, NoiseModel
-from bellmanifold.parametrisation import Parametrisation, checked, tabular
+from bellmanifold.parametrisation import Parametrisation, check_parametrisation, tabular
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.chains import WARM_UP, Chains, Sampler
-from bellmanifold.posteriors.convergence import converged, doubt, have_mixed
+from bellmanifold.posteriors.convergence import convergence_of, doubt, have_mixed
 from bellmanifold.posteriors.draws import as_dataset, by_chain
 from bellmanifold.posteriors.estimated import resolution_of
 from bellmanifold.posteriors.log_posterior import Density, Evidence, check_density, kernel_evidence, noisy_evidence
@@ -69,10 +69,10 @@ def by_gradient(target: Target, sampler: Sampler, budget: Budget, reason: str = 
         raise BadInputError(f"samples is {samples}: too many points of {density.dimension} numbers to fit in memory")
     step_size = _first_step(evidence, noise, target.prior.scale)
     walkers = Chains(sampler, density, transitions(model), evidence, chains, budget.seed, step_size)
-    return _walked(target, walkers, budget, f"{reason}: {chains} chains on the action values")
+    return _walk(target, walkers, budget, f"{reason}: {chains} chains on the action values")
 
 
-def _walked(target: Target, chains: Chains, budget: Budget, reason: str) -> Result:
+def _walk(target: Target, chains: Chains, budget: Budget, reason: str) -> Result:
     """Run chains until the standard errors are small enough, or for the number of samples asked for."""
     if budget.samples is not None:
         chains.walk(_each(budget.samples, chains.chains))
@@ -161,7 +161,7 @@ def _result(target: Target, chains: Chains, reason: str) -> Result:
     is_table = family == tabular(model)
     q = theta if is_table else np.asarray(jax.jit(jax.vmap(jax.vmap(family.values)))(theta))
     coupled = target.coupled[model.pair_state] if is_table else np.ones(family.dimension, dtype=bool)
-    r_hat, effective = converged(points[:, :, np.append(coupled, np.ones(noise.dimension, dtype=bool))]).worst
+    r_hat, effective = convergence_of(points[:, :, np.append(coupled, np.ones(noise.dimension, dtype=bool))]).worst
     q_mean, q_sd = Moments.of_draws(q).estimate(target)
     scales = np.asarray(jax.vmap(noise.scale)(jnp.asarray(np.concatenate(psi))))
     eta = scales[None] if noise.dimension and scales.ndim == 1 else np.zeros((0, len(scales)))
@@ -250,13 +250,13 @@ def sample_chains(
         raise BadInputError(f"seed is {seed}: give a number that is not negative")
     require_same_problem(model, data)
     _check_parts(likelihood, parametrisation, prior)
-    family = tabular(model) if parametrisation is None else checked(parametrisation, model)
+    family = tabular(model) if parametrisation is None else check_parametrisation(parametrisation, model)
     evidence, noise = _evidence(data, likelihood, sampler)
     density, law = Density(family, prior, noise), transitions(model)
     check_density(density, law, evidence)
     scale = float(np.max(prior.scale)) if isinstance(prior, NormalPrior) else 10.0
     step_size = _first_step(evidence, noise, scale)
-    with metered("walking chains", progress):
+    with show_progress("walking chains", progress):
         expect("steps", WARM_UP + draws)
         walkers = Chains(sampler, density, law, evidence, chains, seed, step_size)
         walkers.walk(draws)

@@ -69,7 +69,7 @@ def by_importance(target: Target, cover: Covering, budget: Budget) -> Result:
     uneven = "" if effective >= budget.enough else f"{UNEVEN} (effective sample size {effective:.0f})"
     result = result.doubted(uneven)
     if nets.components[0].cut:
-        result = _confirmed(nets, result, budget)
+        result = _confirm(nets, result, budget)
     return result.doubted(cover.missed)
 
 
@@ -106,7 +106,7 @@ def _has_sharp_means(target: Target, result: Result) -> bool:
     return bool((result.q_mean.se <= SHARP * result.q_sd.value + rounding).all())
 
 
-def _confirmed(nets: Nets, result: Result, budget: Budget) -> Result:
+def _confirm(nets: Nets, result: Result, budget: Budget) -> Result:
     """The result, with a doubt added if a second cut of the observed loops yields another improper mass."""
     first = nets.components[0]
     target = first.target

@@ -22,7 +22,7 @@ from bellmanifold.errors import (
     require_whole,
 )
 from bellmanifold.kernels import Kernel
-from bellmanifold.meter import metered
+from bellmanifold.meter import show_progress
 from bellmanifold.options import EngineName, KernelName, LawsName
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.choose import Choice, after_doubt, choose, enumeration
@@ -30,7 +30,7 @@ from bellmanifold.posteriors.contradictions import among_rewards
 from bellmanifold.posteriors.estimated import Estimate
 from bellmanifold.posteriors.importance import by_importance
 from bellmanifold.posteriors.known import by_prior, by_solver
-from bellmanifold.posteriors.laws import closed
+from bellmanifold.posteriors.laws import close_laws
 from bellmanifold.posteriors.mixture import mixture
 from bellmanifold.posteriors.noise_scale import LogPrior
 from bellmanifold.posteriors.policies import largest_error
@@ -119,7 +119,7 @@ def posterior(
         prior_scale = "flat" if prior_scale is None and not data.free.any() else prior_scale
     if discount is not None:
         data = replace(data, model=model.discounted(discount))
-    whole, open_laws, no_law = closed(data, laws, concentration)
+    whole, open_laws, no_law = close_laws(data, laws, concentration)
     values = ValuePrior.stated(data.model, prior_scale, prior_mean, prior)
     if values.flat:
         check_flat(data, proper_only)
@@ -131,7 +131,7 @@ def posterior(
     target = stated_target(data, values, proper_only, epsilon, kernel, noise, scale)
     if no_law is not None:
         target = target.with_laws(open_laws, no_law)
-    with metered("computing the posterior", progress):
+    with show_progress("computing the posterior", progress):
         summary = posterior_of(target, budget, engine)
     result = summary.result
     if data.own_count.any():

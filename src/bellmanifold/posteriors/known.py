@@ -199,36 +199,36 @@ def _split(known: Known, budget: Budget) -> _Split:
     if not len(known.tied):
         return _Split(np.zeros((1, 0), dtype=np.int64), np.ones((1, 1)), 1.0, 1)
     asked = None if budget.samples is None else int(np.ceil(np.log2(max(1.0, budget.samples / (2 * REPLICATES)))))
-    found = _weighed(known, 0, 2 ** (FIRST if asked is None else asked), budget.seed)
+    found = _weigh(known, 0, 2 ** (FIRST if asked is None else asked), budget.seed)
     while asked is None and 2 * found.points <= known.most_points(budget):
         error = largest_error(known.target.model, found.table(known), budget.top, budget.accuracy)
         if error <= budget.accuracy:
             break
         expect("points", budget.points_needed(found.points, error, known.most_points(budget)), found.points)
         size = found.points // (2 * REPLICATES)
-        found = _together(known.ties, found, _weighed(known, size, size, budget.seed))
+        found = _together(known.ties, found, _weigh(known, size, size, budget.seed))
     return found
 
 
-def _weighed(known: Known, begin: int, size: int, seed: int) -> _Split:
+def _weigh(known: Known, begin: int, size: int, seed: int) -> _Split:
     """Policies and weights at `size` points of every net, from `begin` on, and at their mirror images."""
     ties, dimension = known.ties, len(known.tied)
     normals = normal_points(uniform_points(dimension, begin, size, REPLICATES, seed)).reshape(dimension, REPLICATES, -1)
     choice, log_det = ties.greedy(np.concatenate([normals, -normals], axis=2).reshape(dimension, -1))
     weight = np.exp(-log_det)
     replicate = np.repeat(np.arange(REPLICATES), 2 * size)
-    policy, summed = _summed(ties, choice.T, replicate, weight)
+    policy, summed = _sum_weights(ties, choice.T, replicate, weight)
     return _Split(policy, summed, float((weight**2).sum()), len(weight))
 
 
 def _together(ties: Ties, one: _Split, other: _Split) -> _Split:
     """Two splits combined."""
     replicate, row, weight = entries(np.concatenate([one.weight, other.weight], axis=1))
-    policy, summed = _summed(ties, np.concatenate([one.policy, other.policy])[row], replicate, weight)
+    policy, summed = _sum_weights(ties, np.concatenate([one.policy, other.policy])[row], replicate, weight)
     return _Split(policy, summed, one.square + other.square, one.points + other.points)
 
 
-def _summed(
+def _sum_weights(
     ties: Ties,
     policy: Int[np.ndarray, "n tied_states"],
     replicate: Int[np.ndarray, "n"],

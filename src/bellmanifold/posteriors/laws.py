@@ -183,7 +183,7 @@ class OpenLaws:
         return self.concentration[np.argmax(log_density + gumbel, axis=0)]
 
 
-def closed(
+def close_laws(
     data: Visits, laws: LawsName, concentration: float | int | None = None, all_rows: bool = False
 ) -> tuple[SSP, OpenLaws | None, Bool[np.ndarray, "pairs"] | None]:
     """The problem with a law for every pair, the open laws that have to be learnt, and a mask of pairs without any law.
@@ -209,7 +209,7 @@ def closed(
         raise BadInputError(f"concentration is {concentration}: give a number from {LEAST_GIVEN:g} to {MOST_GIVEN:g}")
     if not model.open_law.any():
         return model, None, None
-    wanted, landed = np.flatnonzero(data.observed & model.open_law), _landed(data)
+    wanted, landed = np.flatnonzero(data.observed & model.open_law), _landing_counts(data)
     check_laws(data, laws)
     if laws == "dirichlet":
         rows_of = np.flatnonzero(model.open_law) if all_rows else wanted
@@ -217,14 +217,14 @@ def closed(
         rows = learnt.mean_rows()
         whole = model.with_rows(rows_of, rows.indptr, rows.indices, rows.data)
         says = len(wanted) or (landed.nnz and not all_rows)
-        return _closed(whole), learnt if says else None, whole.open_law
+        return _close(whole), learnt if says else None, whole.open_law
     if laws == "deterministic":
         known = np.flatnonzero(np.diff(landed.indptr) == 1)
         model = model.with_rows(known, np.arange(len(known) + 1), landed.indices, np.ones(len(known)))
-    return _closed(model), None, model.open_law
+    return _close(model), None, model.open_law
 
 
-def _landed(data: Visits) -> csr_array:
+def _landing_counts(data: Visits) -> csr_array:
     """How often pairs whose law is open led to each state and the goal."""
     model = data.model
     landed = data.landing_counts.astype(np.float64)
@@ -235,11 +235,11 @@ def _landed(data: Visits) -> csr_array:
 
 def check_laws(data: Visits, laws: LawsName) -> None:
     """Refuse data that do not suit the open laws; the message names the first such pair and its first observation."""
-    model, landed = data.model, _landed(data)
+    model, landed = data.model, _landing_counts(data)
     wanted, several = np.flatnonzero(data.observed & model.open_law), np.diff(landed.indptr)
     if laws == "known" and len(wanted):
         raise BadInputError(
-            f"{_named(data, wanted[0])} was observed, but its transition law is unknown: give its next in the "
+            f"{_label(data, wanted[0])} was observed, but its transition law is unknown: give its next in the "
             "problem file, or use --laws deterministic or --laws dirichlet"
         )
     if laws != "deterministic":
@@ -248,22 +248,22 @@ def check_laws(data: Visits, laws: LawsName) -> None:
     if len(wrong):
         first, second = (model.state_name(s) for s in landed.indices[landed.indptr[wrong[0]] :][:2])
         raise BadInputError(
-            f"{_named(data, wrong[0])} led to {quote(first)} and to {quote(second)}, so the problem is not "
+            f"{_label(data, wrong[0])} led to {quote(first)} and to {quote(second)}, so the problem is not "
             "deterministic: use --laws dirichlet"
         )
     if len(lost):
         raise BadInputError(
-            f"{_named(data, lost[0])} was observed, but not where it led: give next in one of its "
+            f"{_label(data, lost[0])} was observed, but not where it led: give next in one of its "
             "observations, or use --laws dirichlet"
         )
 
 
-def _closed(model: SSP) -> SSP:
+def _close(model: SSP) -> SSP:
     """The problem with every open law leading to the goal; unknown rewards stay unknown."""
     return replace(model.closed_at_goal(), reward=model.reward)
 
 
-def _named(data: Visits, pair: Index) -> str:
+def _label(data: Visits, pair: Index) -> str:
     """A pair in words, with its first observation if observations are listed."""
     first = np.flatnonzero(data.pair == pair).tolist() if isinstance(data, Dataset) else []
     where = f"observations[{first[0]}]: " if len(first) else ""

@@ -92,14 +92,14 @@ def heavy_tails(target: Target) -> str:
     )
 
 
-def _hoped(target: Target) -> Float[np.ndarray, "pairs"]:
+def _optimistic_rewards(target: Target) -> Float[np.ndarray, "pairs"]:
     """Rewards raised by HOPE standard deviations."""
     return target.reward + HOPE * target.scale
 
 
 def _paying_class(target: Target, laws: OpenLaws) -> Int[np.ndarray, "states"] | None:
     """States of a class that may pay, has no observed exit, and has exits of total weight at most 1."""
-    model = replace(target.support, reward=_hoped(target))
+    model = replace(target.support, reward=_optimistic_rewards(target))
     classes = _classes(target, laws, model, target.observed)
     return next((best.loop for best, weight in classes if best.sign > 0 and 0.0 < weight <= 1.0), None)
 
@@ -110,7 +110,7 @@ def _left_once(target: Target, laws: OpenLaws) -> Int[np.ndarray, "states"] | No
     landed = laws.landed.tocoo()
     left = np.bincount(landed.row, landed.data * (landed.col != own[landed.row]), len(own))
     out = laws.base_weight(float(laws.concentration[0]), laws.nexts - 1)
-    single = (left == 1.0) & (out <= 1.0) & (_hoped(target)[laws.pairs] > 0)
+    single = (left == 1.0) & (out <= 1.0) & (_optimistic_rewards(target)[laws.pairs] > 0)
     return own[np.flatnonzero(single)[:1]] if single.any() else None
 
 

@@ -34,7 +34,7 @@ from scipy.special import log_ndtr
 
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.gaussian.chunks import chunks
-from bellmanifold.gaussian.orthant import Orthants, joined, orthants
+from bellmanifold.gaussian.orthant import Orthants, join, orthants
 from bellmanifold.gaussian.sequential import EXACT_DIMENSION, Staircase, arrange
 from bellmanifold.meter import expect
 from bellmanifold.posteriors.budget import Budget
@@ -104,7 +104,7 @@ def mixture(target: Target, budget: Budget | None = None, why: str = "asked for"
             "floating point: use --engine chart or a larger epsilon"
         )
     blocks, rest = _best_first(cells, bounds, generator, work)
-    blocks = _refined(target, cells, blocks, budget, generator, work)
+    blocks = _refine(target, cells, blocks, budget, generator, work)
     return _result(target, cells, blocks, rest, why, generator)
 
 
@@ -118,7 +118,7 @@ def _bounds(cells: Cells, work: Work = USUAL) -> tuple[Float[np.ndarray, "cells"
     bound = np.empty(cells.n_cells)
     for part in chunks(cells.n_choices, own**2 * fastest, work.chunk):
         choice = np.arange(part.start, part.stop)
-        gaussians = cells.computed(choice)
+        gaussians = cells.compute(choice)
         cell = np.arange(choice[0] * fastest, (choice[-1] + 1) * fastest)
         greedy, other = cells.walls(cell)
         row = np.repeat(choice - part.start, fastest)[:, None]
@@ -196,14 +196,14 @@ def _best_first(
     total, begin, size = -np.inf, 0, work.first_block
     while begin < len(order) and left[begin] > total + np.log(work.negligible):
         expect("cells", len(order), begin)
-        blocks.append(_estimated(cells, order[begin : begin + size], points, generator))
+        blocks.append(_estimate(cells, order[begin : begin + size], points, generator))
         log_weight = blocks[-1].log_weight()
         total = float(np.logaddexp(total, np.logaddexp.reduce(log_weight, axis=None) - np.log(len(log_weight))))
         begin, size = begin + size, min(2 * size, work.block)
     return blocks, float(left[min(begin, len(order))])
 
 
-def _estimated(cells: Cells, block: Rows, points: int, generator: np.random.Generator) -> _Block:
+def _estimate(cells: Cells, block: Rows, points: int, generator: np.random.Generator) -> _Block:
     gaussians, at = cells.gaussians(block)
     greedy, other = cells.walls(block)
     row = at[:, None]
@@ -222,7 +222,7 @@ def _table(target: Target, cells: Cells, blocks: list[_Block], weight: Weights, 
     return PolicyTable(target.coupled, cells.own[policy], weight, resolution=dropped)
 
 
-def _refined(
+def _refine(
     target: Target, cells: Cells, blocks: list[_Block], budget: Budget, generator: np.random.Generator, work: Work
 ) -> list[_Block]:
     """Add points where they help most until every action probability is accurate enough."""
@@ -263,7 +263,7 @@ def _again(block: _Block, points: Rows, generator: np.random.Generator) -> _Bloc
         for number in np.unique(points)
     ]
     back = np.argsort(np.argsort(points, kind="stable"))
-    return replace(block, estimate=joined(parts).rows(back), points=points, spent=block.spent + points)
+    return replace(block, estimate=join(parts).rows(back), points=points, spent=block.spent + points)
 
 
 # --- the answers ----------------------------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ class ScaleTable:
         return mean, float(np.sqrt(weight @ (eta - mean) ** 2 / weight.sum()))
 
 
-def combined(reward: Any, width: Any, own_mean: Any, own_precision: Any, xp: ModuleType) -> tuple[Any, Any]:
+def combine(reward: Any, width: Any, own_mean: Any, own_precision: Any, xp: ModuleType) -> tuple[Any, Any]:
     """Reward and width from two means of one pair's rewards, weighted by precision; a width of 0 is an exact reward.
 
     The first mean has the sd `width` (infinite if there is none), the second a precision 1 / sd^2 (0 if there is none).

@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, UInt64
 from bellmanifold.chart.batch import BatchChart
 from bellmanifold.gaussian.exchangeable import member_moments
 from bellmanifold.gaussian.points import Part, normal_points, uniform_points
-from bellmanifold.gaussian.stretch import Stretch, learnt_stretch, stretched
+from bellmanifold.gaussian.stretch import Stretch, learn_stretch, stretch_points
 from bellmanifold.meter import advance
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.system import Drawn, Point, System, drawn_laws, system_of
@@ -114,7 +114,7 @@ class Arranged:
         """The stretch for other points, learnt from some points and their weights."""
         calls = reference_calls(part, self.groups, self.pieces)
         x = np.concatenate([np.asarray(call.x)[: call.pieces, self.plain] for call in calls])
-        return learnt_stretch(np.concatenate(list(x), axis=1), weight, self.place[self.plain], len(self.row))
+        return learn_stretch(np.concatenate(list(x), axis=1), weight, self.place[self.plain], len(self.row))
 
 
 class Pieces(NamedTuple):
@@ -214,7 +214,7 @@ def weigh_pieces(
 
     def one(k: Int[Array, ""]) -> Weighed:
         own, own_laws = jax.tree.map(lambda array: jax.lax.dynamic_index_in_dim(array, k, keepdims=False), (x, laws))
-        number, log_ratio = stretched(stretch, own.at[row].get(mode="promise_in_bounds"))
+        number, log_ratio = stretch_points(stretch, own.at[row].get(mode="promise_in_bounds"))
         of_pairs, z, coin = jnp.split(number, [pairs, len(row) - coins])
         weighed = weigh(system, Point(of_pairs, z, coin, *own_laws)._replace(log_ratio=log_ratio))
         return weighed._replace(q=weighed.q[kept])

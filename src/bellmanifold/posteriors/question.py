@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from bellmanifold.data import Dataset
-from bellmanifold.errors import BadInputError, UnsupportedError, counted, quote, require_kind
+from bellmanifold.errors import BadInputError, UnsupportedError, count_of, quote, require_kind
 from bellmanifold.kernels import Gaussian, Kernel, named_kernel
 from bellmanifold.noise import HalfNormal, InferredScale, KnownScale, NoiseModel
 from bellmanifold.options import KernelName
@@ -86,7 +86,7 @@ def with_belief(data: Dataset, belief: Any) -> Dataset:
     remedy = "give (mean, sd), two numbers"
     require_kind(belief, (tuple, list), "reward_belief", remedy)
     if len(belief) != 2:
-        raise BadInputError(f"reward_belief has {counted(len(belief), 'number')}: {remedy}")
+        raise BadInputError(f"reward_belief has {count_of(len(belief), 'number')}: {remedy}")
     try:
         return data.with_belief(*belief)
     except BadInputError as error:

@@ -68,11 +68,11 @@ def _replicate(target: Target, draws: int, generator: np.random.Generator, held:
         normal = generator.standard_normal((part.stop - part.start, len(own)))
         theta = np.zeros((len(normal), target.model.n_pairs))
         theta[:, own] = prior.mean[own] + prior.sd[own] * normal
-        kept.append(theta[satisfied(target, theta).all(axis=1)])
+        kept.append(theta[satisfied_equations(target, theta).all(axis=1)])
     return np.concatenate(kept)
 
 
-def satisfied(target: Target, theta: Draws) -> Bool[np.ndarray, "_ observed"]:
+def satisfied_equations(target: Target, theta: Draws) -> Bool[np.ndarray, "_ observed"]:
     """Which observed equations each draw satisfies."""
     model, observed = target.model, target.observed
     law = csr_array((model.next_prob, model.next_state, model.next_start), shape=(model.n_pairs, model.n_states + 1))

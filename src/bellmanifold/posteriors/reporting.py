@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.sparse.csgraph import dijkstra
 
-from bellmanifold.display import MOST_ROWS, Card, Columns, Words, for_json, measured, or_null, picture
+from bellmanifold.display import MOST_ROWS, Card, Columns, Words, for_json, or_null, picture, with_error
 from bellmanifold.errors import quote
 from bellmanifold.graph import state_graph
 from bellmanifold.posteriors.route import Route, title_of_best
@@ -79,10 +79,10 @@ def card_of(summary: Summary) -> Card:
     seen += f", a belief about {summary.believed} more" if summary.believed else ""
     facts = [summary.reason]
     if evidence is not None:
-        facts.append(f"log evidence {measured(float(evidence.value), float(evidence.se))}")
+        facts.append(f"log evidence {with_error(float(evidence.value), float(evidence.se))}")
     if summary.routes:
         best, title = summary.routes[0], title_of_best(summary.routes)
-        facts.append(f"{title} ({measured(best.probability, best.se)}): {best.way(_end(summary, best))}")
+        facts.append(f"{title} ({with_error(best.probability, best.se)}): {best.way(_end(summary, best))}")
     return Card(
         f"Summary({quote(model.name)}, {kind} posterior, {seen}, engine {summary.engine})",
         facts,
@@ -140,8 +140,8 @@ def as_json(summary: Summary) -> dict[str, Any]:
         "reason": summary.reason,
         "trustworthy": summary.trustworthy,
         "epsilon": summary.epsilon,
-        "prior_scale": "flat" if summary.target.prior.flat else _shared(summary.target.prior.sd),
-        "prior_mean": _shared(summary.target.prior.mean),
+        "prior_scale": "flat" if summary.target.prior.flat else _common_value(summary.target.prior.sd),
+        "prior_mean": _common_value(summary.target.prior.mean),
         "proper_only": summary.target.proper_only,
         "observed_pairs": int(summary.target.observed.sum()),
         "dimension": summary.dimension,
@@ -210,6 +210,6 @@ def as_probability(value: Any, se: Any) -> dict[str, float]:
     return {"probability": min(1.0, max(0.0, float(value))), "se": float(se)}
 
 
-def _shared(numbers: Float[np.ndarray, "pairs"]) -> float | None:
+def _common_value(numbers: Float[np.ndarray, "pairs"]) -> float | None:
     """The number that all pairs share; None if they differ."""
     return float(numbers[0]) if (numbers == numbers[0]).all() else None

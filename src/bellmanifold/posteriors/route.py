@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from bellmanifold.display import measured
+from bellmanifold.display import with_error
 from bellmanifold.errors import printable
 from bellmanifold.ssp import SSP
 
@@ -42,7 +42,7 @@ class Route(NamedTuple):
         return printable(f"{shown} -> {'...' if len(self.pairs) > MOST_MOVES else end}")
 
     def __repr__(self) -> str:
-        return f"Route({measured(self.probability, self.se)}: {self.way('goal' if self.ends_at_goal else 'loop')})"
+        return f"Route({with_error(self.probability, self.se)}: {self.way('goal' if self.ends_at_goal else 'loop')})"
 
 
 def title_of_best(routes: Sequence[Route]) -> str:

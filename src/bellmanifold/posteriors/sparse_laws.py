@@ -57,7 +57,7 @@ class SparseLaws:
     sticks: Int[np.ndarray, "rows"]
     log_left: Float[np.ndarray, "rows"]
 
-    def applied(self, laws: OpenLaws, model: SSP) -> SSP:
+    def apply(self, laws: OpenLaws, model: SSP) -> SSP:
         """The problem with these laws."""
         rows = Rows(self.law.indptr, self.law.indices, self.law.data)
         rows = rows.discounted(np.ones(len(self.sticks), dtype=bool), laws.discount, model.n_states)
@@ -137,7 +137,7 @@ class Drawer:
         law.sum_duplicates()
         return SparseLaws(law, concentration, log_fresh, sticks, log_left)
 
-    def carried(self, rng: np.random.Generator, before: Drawer | None, old: SparseLaws | None) -> SparseLaws:
+    def carry(self, rng: np.random.Generator, before: Drawer | None, old: SparseLaws | None) -> SparseLaws:
         """Laws given these landings; rows without new landings keep the laws of an earlier point."""
         if before is None or old is None:
             return self.draw(rng)

@@ -21,7 +21,7 @@ from bellmanifold.gaussian.exchangeable import largest_of_normals, member_moment
 from bellmanifold.graph import Policy
 from bellmanifold.kernels import Gaussian
 from bellmanifold.posteriors.coordinates import Coordinates
-from bellmanifold.posteriors.noise_scale import combined
+from bellmanifold.posteriors.noise_scale import combine
 from bellmanifold.posteriors.rounding import TIE_WIDTH
 from bellmanifold.posteriors.sparse_laws import Drawer, SparseLaws
 from bellmanifold.ssp import row_entries
@@ -109,7 +109,7 @@ class SparseSystem:
         if id(laws) not in self._charts:
             while len(self._charts) >= CHARTS:
                 self._charts.popitem(last=False)
-            model = laws.applied(self.target.laws, self.target.model)
+            model = laws.apply(self.target.laws, self.target.model)
             self._charts[id(laws)] = laws, sparse_chart(model, self.target.observed, self.coordinates.free, False)
         self._charts.move_to_end(id(laws))
         return self._charts[id(laws)][1]
@@ -131,7 +131,7 @@ class SparseSystem:
         reward, width = target.reward[self.residual], self.noise_scale(x) * self.width
         if target.own_precision is not None and target.own_mean is not None:
             own = target.own_mean[self.residual], target.own_precision[self.residual]
-            reward, width = combined(reward, width, *own, np)
+            reward, width = combine(reward, width, *own, np)
         plain, payment = target.reward.copy(), target.reward.copy()
         plain[self.residual] = reward + width * residual
         payment[self.residual] = plain[self.residual] + self.split * residual
@@ -181,9 +181,9 @@ class SparseSystem:
     def _squares(self, q: Values) -> float:
         """Sum of squared standardised values of solved pairs (without BLAS, whose threads wait for each other)."""
         with np.errstate(over="ignore"):  # the value of a rarely left loop may overflow
-            return float(np.square(self.prior.standardised(q)[self.solved]).sum())
+            return float(np.square(self.prior.standardise(q)[self.solved]).sum())
 
-    def followed(self, here: State) -> Float[np.ndarray, "followed"]:
+    def tracked_values(self, here: State) -> Float[np.ndarray, "followed"]:
         """Probabilities of the observed landings, and the concentration."""
         if here.laws is None or self.target.laws is None:
             return np.zeros(0)

@@ -78,7 +78,7 @@ class SparseWalker(Walker):
         if before is None:
             self.states = [self._begun(rng) for _ in range(chains)]
         else:
-            self.states = [self._carried(rng, before.system, old) for old in before.states]
+            self.states = [self._carry(rng, before.system, old) for old in before.states]
         self._shown = [state.q for state in self.states]  # values with ties split
 
     def _begun(self, rng: np.random.Generator) -> State:
@@ -87,7 +87,7 @@ class SparseWalker(Walker):
         laws = None if drawer is None else drawer.draw(rng)
         return self.system.evaluate(x, None, laws)
 
-    def _carried(self, rng: np.random.Generator, old: SparseSystem, was: State) -> State:
+    def _carry(self, rng: np.random.Generator, old: SparseSystem, was: State) -> State:
         """A chain with more data: keeps the values of earlier coordinates, and laws without new landings."""
         new, model, drawer = self.system, self.coordinates.target.model, self.system.drawer
         x = rng.standard_normal(new.size)
@@ -96,7 +96,7 @@ class SparseWalker(Walker):
         residual[old.residual] = was.x[len(old.free) : len(old.free) + len(old.residual)]
         scale = was.x[len(was.x) - self.coordinates.scales :]
         kept = np.concatenate([value[old.coordinates.stand_in[new.free]], residual[new.residual], scale])
-        laws = None if drawer is None else drawer.carried(rng, old.drawer, was.laws)
+        laws = None if drawer is None else drawer.carry(rng, old.drawer, was.laws)
         return new.evaluate(np.where(np.isnan(kept), x, kept), was.policy, laws)._replace(visits=was.visits)
 
     def advance(self, rng: np.random.Generator, steps: int) -> None:
@@ -124,7 +124,7 @@ class SparseWalker(Walker):
         found = np.flatnonzero(self.ends().kept)
         policies = np.zeros((len(found), steps, int(coupled.sum())), dtype=np.int64)
         values = np.zeros((len(found), steps, int(coupled.sum()) + scales))
-        nothing = np.zeros(model.n_pairs + len(self.system.followed(self.states[0])))
+        nothing = np.zeros(model.n_pairs + len(self.system.tracked_values(self.states[0])))
         mean, square = np.zeros((2, len(found), len(nothing)))
         points = []
         for number, chain in enumerate(found):
@@ -138,7 +138,7 @@ class SparseWalker(Walker):
                 eta = [self.system.noise_scale(here.x)] * scales
                 values[number, k] = np.append(model.best(here.q)[coupled], eta)
                 own, variance = self.system.member_moments(here.q)
-                followed = self.system.followed(here)
+                followed = self.system.tracked_values(here)
                 moments = moments.with_one_more(np.append(own, followed), np.append(variance, np.zeros(len(followed))))
             self.states[chain] = here
             mean[number], square[number] = moments.mean, moments.square
@@ -184,17 +184,17 @@ def propose_laws(system: SparseSystem, here: State, rng: np.random.Generator) ->
     here = here._replace(laws=replace(here.laws, concentration=drawer.concentration_given(rng, here.laws)))
     if here.policy is not None:
         here = _swap_idle(system, drawer, here, rng)
-    here = _taken(system, here, drawer.draw(rng), rng)
+    here = _accept_laws(system, here, drawer.draw(rng), rng)
     rows = len(drawer.total)
     for _ in range(ROWS):
         assert here.laws is not None, "the chain has laws"
         some = rng.choice(rows, size=min(rows, 1 << int(rng.integers(rows.bit_length() + 1))), replace=False)
         laws = here.laws.with_rows(drawer.draw(rng, here.laws.concentration, some), some)
-        here = _taken(system, here, laws, rng)
+        here = _accept_laws(system, here, laws, rng)
     return here
 
 
-def _taken(system: SparseSystem, here: State, laws: SparseLaws, rng: np.random.Generator) -> State:
+def _accept_laws(system: SparseSystem, here: State, laws: SparseLaws, rng: np.random.Generator) -> State:
     """Accept laws that were drawn from their distribution given landings with the ratio of the weights, or stay."""
     there = system.evaluate(here.x, here.policy, laws)
     is_lost = not np.isfinite(here.log_likelihood)

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 
 from bellmanifold.display import Card, Shown, Words, as_frame
 from bellmanifold.graph import end_components
-from bellmanifold.meter import metered
+from bellmanifold.meter import show_progress
 from bellmanifold.naming import find_policy
 from bellmanifold.options import spoken
 from bellmanifold.posteriors.budget import Budget
@@ -199,7 +199,7 @@ class Summary(Shown):
         Raises:
             UnsupportedError: if neither importance weights nor chains can be trusted.
         """
-        with metered("drawing action values"):
+        with show_progress("drawing action values"):
             if self.result.draws is not None:
                 return self.result.draws()
             from bellmanifold.posteriors.draws import equal_draws, result_draws
@@ -217,7 +217,7 @@ class Summary(Shown):
         from bellmanifold.posteriors.draws import in_one_row, posterior_draws
 
         own = self.result.draws is not None or self._has_points
-        with metered("drawing action values"):
+        with show_progress("drawing action values"):
             return in_one_row(self.draws) if own else posterior_draws(self.target, self.budget)
 
     @property

@@ -20,9 +20,9 @@ from bellmanifold.gaussian import exchangeable
 from bellmanifold.jax_setup import STATIC, bound_programs, on_device
 from bellmanifold.kernels import Kernel, log_normal
 from bellmanifold.posteriors.coordinates import Coordinates
-from bellmanifold.posteriors.cuts import trapped
+from bellmanifold.posteriors.cuts import trap_error
 from bellmanifold.posteriors.laws import LEAST_LOG, OpenLaws
-from bellmanifold.posteriors.noise_scale import combined
+from bellmanifold.posteriors.noise_scale import combine
 from bellmanifold.posteriors.target import Target
 
 
@@ -144,7 +144,7 @@ class System:
         width = width * self.noise_scale(point)[0]
         if not len(self.own_precision):
             return reward, width
-        return combined(reward, width, self.own_mean[:, None], self.own_precision[:, None], jnp)
+        return combine(reward, width, self.own_mean[:, None], self.own_precision[:, None], jnp)
 
     def residuals(self, law: Law, q: Float[Array, "pairs batch"]) -> Float[Array, "pairs batch"]:
         """g_i(q) of every pair: its value less the expected value of the next state."""
@@ -157,7 +157,7 @@ class System:
         no_determinants = all(block.way != "policies" for block in self.layout.blocks)
         return self.exact and not self.centred and (no_determinants or not self.splits)
 
-    def followed(self, point: Point) -> Float[Array, "followed batch"]:
+    def tracked_values(self, point: Point) -> Float[Array, "followed batch"]:
         """Further quantities whose moments are reported: probabilities of landings, and the concentration."""
         if point.log_law is None or point.concentration is None:
             return jnp.zeros((0, point.x.shape[-1]))
@@ -197,7 +197,7 @@ def system_of(coordinates: Coordinates, chart: BatchChart) -> System:
     first = chart.first_policy(coordinates.solved, closed) if first is None else first
     if first is None:
         if not (coordinates.cut or coordinates.centred):
-            raise trapped(target, coordinates.solved)
+            raise trap_error(target, coordinates.solved)
         first = jnp.zeros(model.n_states, dtype=jnp.int64)  # improper: every point then has weight 0
     idle = np.zeros(model.n_pairs, dtype=bool)  # a state without coordinates is held at 0: nothing depends on it
     idle[model.pair_start[:-1][~target.coupled]] = True

@@ -29,7 +29,7 @@ from bellmanifold.kernels import Gaussian, Kernel, Uniform
 from bellmanifold.noise import NoiseModel
 from bellmanifold.options import KernelName
 from bellmanifold.posteriors.laws import OpenLaws
-from bellmanifold.posteriors.noise_scale import LogPrior, ScaleTable, combined, log_own, log_scatter, scale_table
+from bellmanifold.posteriors.noise_scale import LogPrior, ScaleTable, combine, log_own, log_scatter, scale_table
 from bellmanifold.posteriors.value_prior import ValuePrior, checked_prior
 from bellmanifold.ssp import SSP
 
@@ -255,7 +255,7 @@ def noisy_target(
     with np.errstate(divide="ignore"):
         scale = np.where(data.observed & ~data.exact, sd / np.sqrt(data.count), 0.0)
     if has_own and table is None:
-        reward, scale = combined(reward, scale, data.own_mean, data.own_precision, np)
+        reward, scale = combine(reward, scale, data.own_mean, data.own_precision, np)
     return Target(
         model=data.model,
         observed=data.observed,

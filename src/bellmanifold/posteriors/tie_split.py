@@ -86,7 +86,7 @@ class Ties:
             inside = self.moves[np.ix_(pairs, component)]
             first = np.searchsorted(pairs, self.start[component])
             if inside.any():
-                found, best[component], log_det_here = _iterated(pay, inside, first)
+                found, best[component], log_det_here = _iterate_policies(pay, inside, first)
                 log_det += log_det_here
             else:
                 found, best[component] = _largest(pay, first)
@@ -134,7 +134,7 @@ def _largest(
     return best, np.stack([part.max(axis=0) for part in parts])
 
 
-def _iterated(
+def _iterate_policies(
     pay: Float[np.ndarray, "pairs points"],
     moves: Float[np.ndarray, "pairs states"],
     first: Int[np.ndarray, "states"],

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float
 
 from bellmanifold.chart.batch import BatchChart, TooLargeError
 from bellmanifold.chart.layout import Law
-from bellmanifold.errors import counted
+from bellmanifold.errors import count_of
 from bellmanifold.jax_setup import random_key
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
@@ -54,7 +54,7 @@ def without_near_ties(target: Target, result: Result, budget: Budget) -> Result:
     states = near_ties(Coordinates(target), chart, budget.seed)
     if not states:
         return result
-    doubt = f"actions of {counted(len(states), 'state')} differ, but by less than {NEAR * tie_width(target):.1g}: "
+    doubt = f"actions of {count_of(len(states), 'state')} differ, but by less than {NEAR * tie_width(target):.1g}: "
     doubt += "too little to tell them apart"
     return result.doubted(doubt, near_ties=states)
 

@@ -97,7 +97,7 @@ class ValuePrior:
         """Likely magnitude of each value; 0 under a flat prior, which does not determine it."""
         return np.zeros_like(self.sd) if self.flat else np.abs(self.mean) + self.sd
 
-    def standardised(self, value: Float[np.ndarray, "*batch pairs"]) -> Float[np.ndarray, "*batch pairs"]:
+    def standardise(self, value: Float[np.ndarray, "*batch pairs"]) -> Float[np.ndarray, "*batch pairs"]:
         """Deviations from the mean, in standard deviations."""
         return (value - self.mean) / self.sd
 

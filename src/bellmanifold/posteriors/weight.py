@@ -34,7 +34,7 @@ class Weighed(NamedTuple):
         log_scale: the largest log weight (0 if none is finite).
         weight: sum of the weights divided by exp(log_scale).
         mean, square: weighted mean of q and weighted sum of its squared deviations from that, followed by those of
-            `System.followed`, shape (pairs + followed,).
+            `System.tracked_values`, shape (pairs + followed,).
         tied: which of the layout's states have observed best actions that tie within `tie_width`, shape (states,).
     """
 
@@ -73,7 +73,7 @@ def weigh(system: System, point: Point) -> Weighed:
         log_weight, q = _weigh_plain(system, point)
     if point.log_ratio is not None:
         log_weight = log_weight + point.log_ratio
-    return _reduced(system, log_weight, q, point)
+    return _reduce(system, log_weight, q, point)
 
 
 def _weigh_plain(system: System, point: Point) -> Heights:
@@ -81,7 +81,7 @@ def _weigh_plain(system: System, point: Point) -> Heights:
     law, residual = system.laws(point), system.kernel.from_normal(point.x)
     reward, width = system.rewards(point)
     payment = reward + width * residual
-    value = lowered(system, law, point)
+    value = lower_exits(system, law, point)
     plain = solved = system.solve(law, payment, value)
     if system.splits:
         # Infinitesimal residuals decide ties and the determinant. The prior must not see them: it would tilt ties by
@@ -98,7 +98,7 @@ def _weigh_plain(system: System, point: Point) -> Heights:
     return jnp.where(solved.solvable, total, -jnp.inf), solved.q
 
 
-def lowered(system: System, law: Law, point: Point) -> Float[Array, "pairs batch"]:
+def lower_exits(system: System, law: Law, point: Point) -> Float[Array, "pairs batch"]:
     """Values of free pairs; exits of loops whose coin shows heads are drawn below the value of lingering."""
     value = system.values(point.x)
     if not len(system.exits):
@@ -137,7 +137,7 @@ def _weigh_centred(system: System, point: Point) -> Heights:
     return jnp.sum(jnp.where(system.solved[:, None], terms, 0.0), axis=0), q
 
 
-def _reduced(
+def _reduce(
     system: System,
     log_weight: Float[Array, "batch"],
     q: Float[Array, "pairs batch"],
@@ -151,16 +151,16 @@ def _reduced(
     weight = jnp.exp(log_weight - log_scale)
     finite = jnp.where((system.solved | system.free)[:, None] & (weight > 0), q, 0.0)
     if point.log_law is not None:
-        finite = jnp.concatenate([finite, system.followed(point)])
+        finite = jnp.concatenate([finite, system.tracked_values(point)])
     total = jnp.sum(weight)
     mean = finite @ weight / jnp.where(total > 0, total, 1.0)
     square = (finite - mean[:, None]) ** 2 @ weight
-    tied = _tied(system, q, best) if system.splits else jnp.zeros(len(choice), dtype=bool)
+    tied = _ties(system, q, best) if system.splits else jnp.zeros(len(choice), dtype=bool)
     eta = system.noise_scale(point)
     return Weighed(log_weight, choice.astype(jnp.int16), code, q, eta, log_scale, total, mean, square, tied)
 
 
-def _tied(system: System, q: Float[Array, "pairs batch"], best: Float[Array, "states batch"]) -> Bool[Array, "states"]:
+def _ties(system: System, q: Float[Array, "pairs batch"], best: Float[Array, "states batch"]) -> Bool[Array, "states"]:
     close = (system.layout.of_state(best) - q < system.tie_width) & (system.solved & (system.width == 0))[:, None]
     count = system.layout.by_action(system.layout.sort(close.astype(q.dtype)), 0.0)
     return jnp.any(jnp.sum(count, axis=1) > 1, axis=-1)

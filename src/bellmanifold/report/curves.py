@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from bellmanifold.report.overview import described
+from bellmanifold.report.overview import describe
 from bellmanifold.report.reading import Cell
-from bellmanifold.report.text import rounded, shown
+from bellmanifold.report.text import display_name, round_values
 from bellmanifold.runs.metrics import sample_sd
 
 MOST_POINTS, LEAST_POINTS = 300, 20
@@ -35,12 +35,14 @@ def curves(cells: Sequence[Cell]) -> tuple[dict[str, Any], str]:
     by_problem: dict[str, list[int]] = {}
     for number, cell in enumerate(cells):
         by_problem.setdefault(cell.settings.model, []).append(number)
-    panels = [{"problem": shown(model), "panels": _panels(cells, numbers)} for model, numbers in by_problem.items()]
+    panels = [
+        {"problem": display_name(model), "panels": _panels(cells, numbers)} for model, numbers in by_problem.items()
+    ]
     return {"curves": [_curve(cell, points) for cell in cells], "problems": panels}, remark
 
 
 def _panels(cells: Sequence[Cell], numbers: Sequence[int]) -> list[dict[str, Any]]:
-    everything = {"name": "all settings", "curves": _named(cells, numbers, ())}
+    everything = {"name": "all settings", "curves": _name_curves(cells, numbers, ())}
     if len(numbers) <= MOST_TOGETHER:
         return [everything]
     split = ("epsilon", "prior_scale")
@@ -48,8 +50,8 @@ def _panels(cells: Sequence[Cell], numbers: Sequence[int]) -> list[dict[str, Any
     found = []
     for key in sorted(keys, key=lambda key: (key[1] or 0.0, key[0] or 0.0)):
         members = [k for k in numbers if _key(cells[k]) in (key, (None, key[1]))]
-        name = described({name: value for name, value in zip(split, key, strict=True) if value is not None})
-        found.append({"name": name, "curves": _named(cells, members, split)})
+        name = describe({name: value for name, value in zip(split, key, strict=True) if value is not None})
+        found.append({"name": name, "curves": _name_curves(cells, members, split)})
     return [*found, everything]
 
 
@@ -57,7 +59,7 @@ def _key(cell: Cell) -> tuple[float | None, float | None]:
     return cell.settings.epsilon, cell.settings.prior_scale
 
 
-def _named(cells: Sequence[Cell], numbers: Sequence[int], hidden: Sequence[str]) -> list[list[Any]]:
+def _name_curves(cells: Sequence[Cell], numbers: Sequence[int], hidden: Sequence[str]) -> list[list[Any]]:
     """Number and label of each curve in a panel; labels name the settings that differ between the agent's cells."""
     told = {k: cells[k].settings.choices() | {"episodes": cells[k].settings.episodes} for k in numbers}
     values: dict[tuple[str, str], set[Any]] = {}
@@ -68,7 +70,7 @@ def _named(cells: Sequence[Cell], numbers: Sequence[int], hidden: Sequence[str])
     for k, choices in told.items():
         agent = cells[k].settings.agent
         differs = {n: v for n, v in choices.items() if n not in hidden and len(values[agent, n]) > 1}
-        named.append([k, shown(agent + (f" ({described(differs)})" if differs else ""))])
+        named.append([k, display_name(agent + (f" ({describe(differs)})" if differs else ""))])
     return named
 
 
@@ -80,16 +82,16 @@ def _curve(cell: Cell, points: int) -> dict[str, Any]:
         belief_mean = np.nanmean(believed, axis=0)
         belief_sd = np.nan_to_num(np.nanstd(believed, axis=0, ddof=1))
     return {
-        "agent": shown(cell.settings.agent),
+        "agent": display_name(cell.settings.agent),
         "runs": len(cell.runs),
         "episode": (chosen + 1).tolist(),
-        "regret": rounded(regret.mean(axis=0)[chosen]),
-        "regret_sd": rounded(sample_sd(regret)[chosen]),
-        "believed": rounded(belief_mean[chosen]) if np.isfinite(belief_mean).any() else [],
-        "believed_sd": rounded(belief_sd[chosen]) if np.isfinite(belief_mean).any() else [],
-        "optimal": rounded(np.mean(cell.optimal, axis=0)[chosen]),
-        "arrived": rounded(np.mean(cell.arrived, axis=0)[chosen]),
-        "coverage": rounded(np.mean(cell.coverage, axis=0)[chosen]),
+        "regret": round_values(regret.mean(axis=0)[chosen]),
+        "regret_sd": round_values(sample_sd(regret)[chosen]),
+        "believed": round_values(belief_mean[chosen]) if np.isfinite(belief_mean).any() else [],
+        "believed_sd": round_values(belief_sd[chosen]) if np.isfinite(belief_mean).any() else [],
+        "optimal": round_values(np.mean(cell.optimal, axis=0)[chosen]),
+        "arrived": round_values(np.mean(cell.arrived, axis=0)[chosen]),
+        "coverage": round_values(np.mean(cell.coverage, axis=0)[chosen]),
         **_losses(cell, chosen),
     }
 
@@ -100,10 +102,10 @@ def _losses(cell: Cell, chosen: Int[np.ndarray, "points"]) -> dict[str, Any]:
     told = bool(np.isfinite(cell.expected_loss).any())
     at_stop: dict[str, Any] | None = None
     if stop is not None:
-        lost, true_lost = rounded(np.array([stop.expected, stop.true]))
+        lost, true_lost = round_values(np.array([stop.expected, stop.true]))
         at_stop = {"runs": stop.runs, "episode": stop.episode, "expected": lost, "true": true_lost}
     return {
-        "expected_loss": rounded(expected[chosen]) if told else [],
-        "true_loss": rounded(true[chosen]) if told else [],
+        "expected_loss": round_values(expected[chosen]) if told else [],
+        "true_loss": round_values(true[chosen]) if told else [],
         "stop": at_stop,
     }

@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from bellmanifold.agents.registry import AGENTS
 from bellmanifold.report.reading import Cell, Contents, libraries
-from bellmanifold.report.text import escaped, html_table
+from bellmanifold.report.text import escape_name, html_table
 from bellmanifold.runs.metrics import sample_sd
 from bellmanifold.sweeps.plan import RunSettings
 
@@ -35,9 +35,9 @@ def _row(cell: Cell, paper: bool, stops: bool) -> list[str]:
     missed = "never" if cell.has_optimum else "unknown"
     first = f"episode {median(reached):g} ({len(reached)} of {len(cell.runs)} runs)" if reached else missed
     return [
-        escaped(settings.model),
-        escaped(settings.agent),
-        escaped(described(own_choices(settings))),
+        escape_name(settings.model),
+        escape_name(settings.agent),
+        escape_name(describe(own_choices(settings))),
         str(len(cell.runs)),
         str(settings.episodes),
         first,
@@ -74,10 +74,10 @@ def own_choices(settings: RunSettings) -> dict[str, Any]:
     return {n: v for n, v in settings.choices().items() if n in main or n not in usual or usual[n] != v}
 
 
-def described(choices: Mapping[str, Any]) -> str:
+def describe(choices: Mapping[str, Any]) -> str:
     """Settings in words.
 
-    >>> described({"epsilon": 0.01, "prior_scale": 10.0})
+    >>> describe({"epsilon": 0.01, "prior_scale": 10.0})
     'epsilon 0.01, prior scale 10'
     """
     return ", ".join(f"{name.replace('_', ' ')} {_plain(value)}" for name, value in choices.items())
@@ -91,13 +91,15 @@ def provenance(contents: Contents) -> str:
     """The versions that made the runs, those with most runs first."""
     items = []
     for (version, commit, versions), runs in sorted(contents.made_by.items(), key=lambda item: -item[1]):
-        source = f", commit <code>{escaped(commit)}</code>" if commit else ""
-        items.append(f"<li>{runs} runs by bellmanifold {escaped(version)}{source}; {escaped(libraries(versions))}</li>")
+        source = f", commit <code>{escape_name(commit)}</code>" if commit else ""
+        items.append(
+            f"<li>{runs} runs by bellmanifold {escape_name(version)}{source}; {escape_name(libraries(versions))}</li>"
+        )
     seconds = sum(sum(cell.seconds) for cell in contents.cells)
     return f"<p>{seconds:,.0f} seconds of playing and learning in total.</p>\n<ul>{''.join(items)}</ul>"
 
 
 def missing(contents: Contents) -> str:
     """The problems that cannot be drawn, and why."""
-    items = [f"<li>{escaped(name)}: {escaped(why)}</li>" for name, why in contents.missing.items()]
+    items = [f"<li>{escape_name(name)}: {escape_name(why)}</li>" for name, why in contents.missing.items()]
     return f"<p>Not drawn:</p><ul>{''.join(items[:MOST_MISSING])}</ul>" if items else ""

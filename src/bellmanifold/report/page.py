@@ -20,7 +20,7 @@ from bellmanifold.report.curves import curves
 from bellmanifold.report.overview import missing, overview, provenance
 from bellmanifold.report.reading import Contents, read_directory
 from bellmanifold.report.scenes import fits, run_of, scene
-from bellmanifold.report.text import asset, digest, embedded, escaped, filled, program
+from bellmanifold.report.text import asset, digest, embed_json, escape_name, fill_template, program
 
 MOST_PLAYER_BYTES = 1_500_000
 """Runs are added to the player until it is this large."""
@@ -42,22 +42,22 @@ def make_page(contents: Contents, title: str, ledger: str = "") -> str:
     runs = sum(len(cell.runs) for cell in contents.cells)
     drawn, left_out = curves(contents.cells)
     parts = {
-        "title": escaped(title),
-        "plain_title": re.sub("</?bdi>", "", escaped(title)),
+        "title": escape_name(title),
+        "plain_title": re.sub("</?bdi>", "", escape_name(title)),
         "policy": " ".join(map(digest, scripts.values())),
         "style": asset("report", "page.css"),
         "runs": f"{runs:,} run{'s' * (runs != 1)}",
-        "version": escaped(bellmanifold.__version__),
+        "version": escape_name(bellmanifold.__version__),
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "ledger": ledger,
         "overview": overview(contents, paper=bool(ledger)),
         "provenance": provenance(contents),
         "missing": missing(contents) + left_out + not_played,
-        "curves": embedded(drawn),
-        "player": embedded(player),
+        "curves": embed_json(drawn),
+        "player": embed_json(player),
         **scripts,
     }
-    return filled(asset("report", "page.html"), parts)
+    return fill_template(asset("report", "page.html"), parts)
 
 
 def make_player(
@@ -73,7 +73,7 @@ def make_player(
     size = 0
     for file in files[:most_runs]:
         run = run_of(file, drawn[file.settings.model], scenes[file.settings.model])
-        size += len(embedded(run))
+        size += len(embed_json(run))
         if runs and size > most_bytes:
             break
         runs.append(run)
@@ -85,5 +85,5 @@ def make_player(
     remark = f"<p>The player contains {len(runs)} of {total:,} runs: {which}.</p>" if len(runs) < total else ""
     large = [name for name in contents.problems if name not in drawn]
     if large:
-        remark += f"<p>Too large to be drawn: {', '.join(escaped(name) for name in large[:20])}.</p>"
+        remark += f"<p>Too large to be drawn: {', '.join(escape_name(name) for name in large[:20])}.</p>"
     return data, remark

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from bellmanifold.errors import BadInputError, BellmanifoldError
-from bellmanifold.formats.files import label, located, parse_json
+from bellmanifold.formats.files import label, locate_errors, parse_json
 from bellmanifold.models import load_problem
 from bellmanifold.runs.metrics import first_episode
 from bellmanifold.runs.routes import read_routes
@@ -133,7 +133,7 @@ def read_directory(directory: Path, one_more: Callable[[], None] = lambda: None)
     for path in find_runs(directory):
         found, attributes = read_arrays(path, CURVES)
         model_digest = attributes.get("model_digest", "")
-        with located(label(path)):
+        with locate_errors(label(path)):
             settings = read_settings(attributes)
             model = problems.get(settings.model, model_digest)
             require_fit(found, REQUIRED, settings.episodes, None if model is None else model.n_pairs)
@@ -148,7 +148,7 @@ def read_directory(directory: Path, one_more: Callable[[], None] = lambda: None)
         cell.arrived.append(found["goal_reached"].astype(np.float64))
         cell.optimal.append(np.where(np.isnan(found["optimal_value"]), np.nan, found["optimal"]))
         cell.coverage.append(found["coverage"])
-        cell.believed.append(_believed(found, model))
+        cell.believed.append(_belief_in_optimum(found, model))
         expected, true, stopped = losses(found)
         cell.expected_loss.append(expected)
         cell.true_loss.append(true)
@@ -234,7 +234,7 @@ def losses(
     return expected, np.round(true, ROUNDING), np.asarray(stopped > 0, dtype=np.bool_)
 
 
-def _believed(found: Mapping[str, np.ndarray], model: SSP | None) -> Float[np.ndarray, "episodes"]:
+def _belief_in_optimum(found: Mapping[str, np.ndarray], model: SSP | None) -> Float[np.ndarray, "episodes"]:
     """The probability that an agent assigned to the optimal routes in each episode; NaN if unknown."""
     if model is None or "route_probability" not in found or np.isnan(found["optimal_value"]):
         return np.full(len(found["regret"]), np.nan)

@@ -13,10 +13,10 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from bellmanifold.figures.positions import on_grid, positions
-from bellmanifold.formats.files import label, located
-from bellmanifold.report.overview import described, own_choices
+from bellmanifold.formats.files import label, locate_errors
+from bellmanifold.report.overview import describe, own_choices
 from bellmanifold.report.reading import RunFile, losses
-from bellmanifold.report.text import LONG, SHORT, outline, rounded, shown
+from bellmanifold.report.text import LONG, SHORT, display_name, outline, round_values
 from bellmanifold.runs.routes import read_routes
 from bellmanifold.ssp import SSP
 from bellmanifold.sweeps.record import LOSSES, require_fit
@@ -48,10 +48,10 @@ def scene(model: SSP, reference: str) -> dict[str, Any]:
     successor, probability = model.next_state.tolist(), model.next_prob.tolist()
     return {
         **outline(model),
-        "name": shown(reference),
-        "goal": shown(", ".join(model.goals[:3]), SHORT),
-        "place": [rounded(spot) for spot in place],
-        "reward": rounded(model.reward),
+        "name": display_name(reference),
+        "goal": display_name(", ".join(model.goals[:3]), SHORT),
+        "place": [round_values(spot) for spot in place],
+        "reward": round_values(model.reward),
         "next": [
             [[successor[e], float(f"{probability[e]:.4g}")] for e in range(start[i], start[i + 1])]
             for i in range(model.n_pairs)
@@ -62,21 +62,21 @@ def scene(model: SSP, reference: str) -> dict[str, Any]:
 def run_of(file: RunFile, model: SSP, number: int) -> dict[str, Any]:
     """A run as data for the player; `number` is that of its problem's scene."""
     found, _ = read_arrays(file.path, (*HAPPENED, *LOSSES, *BELIEVED))
-    with located(label(file.path)):
+    with locate_errors(label(file.path)):
         require_fit(found, HAPPENED, file.settings.episodes, model.n_pairs)
     begin = np.concatenate([[0], np.cumsum(found["moves"])])
     pair = found["pair"]
     played = [pair[begin[k] : begin[k + 1]][:MOST_MOVES].tolist() for k in range(len(begin) - 1)]
     return {
         "scene": number,
-        "agent": shown(file.settings.agent),
-        "settings": shown(described(own_choices(file.settings)), LONG),
+        "agent": display_name(file.settings.agent),
+        "settings": display_name(describe(own_choices(file.settings)), LONG),
         "seed": file.settings.seed,
         "moves": played,
         "length": found["moves"].tolist(),
         "first": _first_played(pair, begin, model.n_pairs),
-        "reward": rounded(found["total_reward"]),
-        "regret": rounded(np.round(found["completed_regret"], 12)),
+        "reward": round_values(found["total_reward"]),
+        "regret": round_values(np.round(found["completed_regret"], 12)),
         "goal": found["goal_reached"].astype(int).tolist(),
         "optimal": None if np.isnan(found["optimal_value"]) else found["optimal"].astype(int).tolist(),
         **_losses(found),
@@ -91,7 +91,7 @@ def _losses(found: dict[str, np.ndarray]) -> dict[str, Any]:
     if not np.isfinite(expected).any():
         return {"expected_loss": None, "true_loss": None, "stopped": None}
     first = int(np.argmax(stopped)) if stopped.any() else None
-    return {"expected_loss": rounded(expected), "true_loss": rounded(true), "stopped": first}
+    return {"expected_loss": round_values(expected), "true_loss": round_values(true), "stopped": first}
 
 
 def _first_played(pair: Int[np.ndarray, "moves"], begin: Int[np.ndarray, "_"], pairs: int) -> list[int]:
@@ -116,10 +116,10 @@ def _beliefs(found: dict[str, np.ndarray], pairs: int) -> dict[str, Any]:
     high = high if high > low else low + 1.0
     return {
         "belief": (np.cumsum(changed) - 1).tolist(),
-        "pie": packed(pie[changed]) if "action_probability" in found else None,
-        "value": packed((value[changed] - low) / (high - low)) if "q_mean" in found else None,
+        "pie": pack(pie[changed]) if "action_probability" in found else None,
+        "value": pack((value[changed] - low) / (high - low)) if "q_mean" in found else None,
         "value_range": [low, high],
-        "on_route": packed(on_route[changed]) if "route" in found else None,
+        "on_route": pack(on_route[changed]) if "route" in found else None,
     }
 
 
@@ -139,15 +139,16 @@ def _routes(found: dict[str, np.ndarray], model: SSP) -> dict[str, Any]:
     best = read_routes(model, found["route"]).collecting(float(found["optimal_value"]))
     chosen = np.argsort(-(probability.max(axis=0) + probability.mean(axis=0) + best), kind="stable")[:MOST_ROUTES]
     named = [
-        " ".join(shown(model.pair_name(i)[1], 12) for i in found["route"][k] if i >= 0)[:120] for k in chosen.tolist()
+        " ".join(display_name(model.pair_name(i)[1], 12) for i in found["route"][k] if i >= 0)[:120]
+        for k in chosen.tolist()
     ]
     return {
         "routes": [[name, bool(best[k])] for name, k in zip(named, chosen.tolist(), strict=True)],
-        "route_probability": packed(found["route_probability"][:, chosen].T),
+        "route_probability": pack(found["route_probability"][:, chosen].T),
     }
 
 
-def packed(share: Float[np.ndarray, "rows columns"]) -> str:
+def pack(share: Float[np.ndarray, "rows columns"]) -> str:
     """Pack numbers from 0 to 1, or NaN, as 16-bit integers in base 64."""
     scaled = np.round(np.clip(np.nan_to_num(share), 0.0, 1.0) * (UNKNOWN - 1))
     whole = np.where(np.isfinite(share), scaled, UNKNOWN).astype("<u2")

@@ -1,7 +1,7 @@
 """Untrusted text and numbers in a page: names come from files, and a file may call a state `</script>`.
 
-Text that Python writes into the page goes through `escaped`. Data for the page's script go through `embedded`, JSON in
-which no character can end the enclosing element; the script sets it as text, never as markup.
+Text that Python writes into the page goes through `escape_name`. Data for the page's script go through `embed_json`,
+JSON in which no character can end the enclosing element; the script sets it as text, never as markup.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from importlib import resources
 from math import isfinite
 from typing import Any
 
-from bellmanifold.errors import unstacked
+from bellmanifold.errors import limit_marks
 from bellmanifold.figures.positions import on_grid
 from bellmanifold.ssp import SSP
 
@@ -25,21 +25,21 @@ SHORT, LONG = 16, 200
 _BIDI = dict.fromkeys([0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)])
 
 
-def shown(name: object, limit: int = LONG) -> str:
+def display_name(name: object, limit: int = LONG) -> str:
     """A name for display: without control characters or changes of text direction, cut at a limit.
 
-    >>> shown("a\\tb" + "c" * 30, limit=8)
+    >>> display_name("a\\tb" + "c" * 30, limit=8)
     'a·bcccc…'
     """
     whole = str(name)
-    text = unstacked(whole[: 4 * limit].translate(_BIDI))  # more than is shown, since some characters are removed
+    text = limit_marks(whole[: 4 * limit].translate(_BIDI))  # more than is shown, since some characters are removed
     text = "".join("·" if ord(c) < 32 or 127 <= ord(c) < 160 or 0xD800 <= ord(c) < 0xE000 else c for c in text)
     return text if len(text) <= limit and len(whole) <= 4 * limit else text[: limit - 1] + "…"
 
 
-def escaped(name: object, limit: int = LONG) -> str:
+def escape_name(name: object, limit: int = LONG) -> str:
     """A name as HTML text, isolated from the direction of surrounding text."""
-    return f"<bdi>{html.escape(shown(name, limit))}</bdi>"
+    return f"<bdi>{html.escape(display_name(name, limit))}</bdi>"
 
 
 def asset(room: str, name: str) -> str:
@@ -52,7 +52,7 @@ def program(room: str, name: str) -> str:
     return asset("report", "shapes.js") + asset(room, name)
 
 
-def filled(template: str, parts: Mapping[str, str]) -> str:
+def fill_template(template: str, parts: Mapping[str, str]) -> str:
     """Replace each {{name}} in a template by the part of that name."""
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
 
@@ -62,7 +62,7 @@ def digest(text: str) -> str:
     return f"'sha256-{base64.b64encode(sha256(text.encode('utf-8')).digest()).decode('ascii')}'"
 
 
-def embedded(value: Any) -> str:
+def embed_json(value: Any) -> str:
     """JSON for a script element: ASCII only, without characters special to HTML."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))
     for character in "<>&":
@@ -70,7 +70,7 @@ def embedded(value: Any) -> str:
     return text
 
 
-def rounded(values: Iterable[float]) -> list[float | None]:
+def round_values(values: Iterable[float]) -> list[float | None]:
     """Numbers rounded to five digits for JSON; None for those that are not finite."""
     return [float(f"{value:.5g}") + 0.0 if isfinite(value) else None for value in values]
 
@@ -78,9 +78,9 @@ def rounded(values: Iterable[float]) -> list[float | None]:
 def outline(model: SSP) -> dict[str, Any]:
     """The part of a problem's drawing data that all pages share: names, initial states and pairs."""
     return {
-        "states": [shown(name) for name in model.states],
-        "short": [shown(name, SHORT) for name in model.states],
-        "actions": [shown(name) for name in model.actions],
+        "states": [display_name(name) for name in model.states],
+        "short": [display_name(name, SHORT) for name in model.states],
+        "actions": [display_name(name) for name in model.actions],
         "grid": on_grid(model),
         "initial": model.initial.nonzero()[0].tolist(),
         "pair_state": model.pair_state.tolist(),

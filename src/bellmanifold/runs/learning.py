@@ -16,9 +16,9 @@ from bellmanifold.agents.registry import check_supported, kind_of
 from bellmanifold.agents.settings import NOISE
 from bellmanifold.agents.worlds import open_world
 from bellmanifold.data import SAME_REWARD
-from bellmanifold.display import Card, Columns, Shown, as_frame, for_json, measured, or_null, picture
+from bellmanifold.display import Card, Columns, Shown, as_frame, for_json, or_null, picture, with_error
 from bellmanifold.errors import BadInputError, require_count
-from bellmanifold.meter import counted
+from bellmanifold.meter import show_count
 from bellmanifold.models import load_problem
 from bellmanifold.options import spoken
 from bellmanifold.runs.metrics import Spread, find_optimum, sample_sd, spread
@@ -75,7 +75,7 @@ class Learning(Shown):
         if not np.isfinite(lost).all():
             what, found = "cumulative reward", np.array([run.reward.sum() for run in runs])
         error = float(found.std(ddof=1) / np.sqrt(len(runs))) if len(runs) > 1 else 0.0
-        facts = [size, f"{what}: {measured(float(found.mean()), error)} on average over runs"]
+        facts = [size, f"{what}: {with_error(float(found.mean()), error)} on average over runs"]
         return Card(title, facts, self.messages, self._of_runs, lambda: picture("regret", self))
 
     def _of_runs(self) -> Columns:
@@ -208,7 +208,7 @@ def learn(
     best = find_optimum(world.model, world.has_laws)
     messages: tuple[str, ...] = () if best.reason is None else (f"there is no optimum to compare with: {best.reason}",)
     done = []
-    with counted(f"learning with {kind.name}", "episodes", runs * episodes, progress) as one_more:
+    with show_count(f"learning with {kind.name}", "episodes", runs * episodes, progress) as one_more:
         for run in play_runs(problem, kind, episodes, range(seed, seed + runs), options, best, one_more):
             done.append(run)
             if after_run is not None:

@@ -32,7 +32,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.stats import bootstrap, trim_mean
 
-from bellmanifold.agents.news import visited
+from bellmanifold.agents.news import states_visited
 from bellmanifold.graph import reachable, reaches_goal
 from bellmanifold.health import assumption_2
 from bellmanifold.linear import solve_chain
@@ -85,7 +85,7 @@ class Yardstick:
 
     def value(self, policy: Int[np.ndarray, "states"]) -> float:
         """Expected reward of an episode with a policy; -inf if it may never reach the goal."""
-        states = np.array(sorted(visited(self.model, policy)))
+        states = np.array(sorted(states_visited(self.model, policy)))
         key = states.tobytes() + policy[states].tobytes()
         if key not in self._known:
             if len(self._known) >= self._most_cached:

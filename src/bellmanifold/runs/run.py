@@ -221,8 +221,8 @@ class _Recorder:
             diagnostics={n: np.array([float(e.diagnostics.get(n, np.nan)) for e in played]) for n in names},
             routes=self.routes,
             route_probability=np.array(self.of_routes).reshape(len(played), len(self.routes)),
-            action_probability=_stacked([b.action_probability if b else None for b in self.of_pairs], model.n_pairs),
-            q_mean=_stacked([b.q_mean if b else None for b in self.of_pairs], model.n_pairs),
+            action_probability=_stack([b.action_probability if b else None for b in self.of_pairs], model.n_pairs),
+            q_mean=_stack([b.q_mean if b else None for b in self.of_pairs], model.n_pairs),
             played=tuple(played),
             model=model,
             **_against_the_optimum(played, self.yardstick),
@@ -244,9 +244,7 @@ def world_of_run(problem: Any, seed: int, own_order: bool = False) -> World:
     return SteppedWorld(problem, with_action_order(world.model, seed)) if world.has_laws else world
 
 
-def _stacked(
-    rows: Sequence[Float[np.ndarray, "pairs"] | None], pairs: int
-) -> Float[np.ndarray, "episodes pairs"] | None:
+def _stack(rows: Sequence[Float[np.ndarray, "pairs"] | None], pairs: int) -> Float[np.ndarray, "episodes pairs"] | None:
     """One row per episode, NaN where it is unknown; None if all are."""
     if all(row is None for row in rows):
         return None

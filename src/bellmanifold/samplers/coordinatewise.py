@@ -98,7 +98,7 @@ def visit(
         def move(carry: tuple[Array, State, _Pick]) -> tuple[Array, State, _Pick]:
             count, state, pick = carry
             free = is_free(state, pick)
-            state = _moved(state, pick, chains, free)
+            state = _move(state, pick, chains, free)
             return count + 1, state, next_pick(jax.random.fold_in(key, count), state, pick, free)
 
         _, state, pick = jax.lax.while_loop(
@@ -113,7 +113,7 @@ def visit(
         evaluation = evaluate(state.position.at[pick.coordinate, chains].set(pick.tried))
         active = pick.left > 0
         accept = active & (evaluation.log_likelihood > pick.level)
-        state = _moved(state, pick, chains, accept)
+        state = _move(state, pick, chains, accept)
         state = state._replace(
             evaluation=jax.tree.map(lambda a, b: jnp.where(accept, a, b), evaluation, state.evaluation)
         )
@@ -130,7 +130,7 @@ def visit(
     return state, count
 
 
-def _moved(state: State, pick: _Pick, chains: Int[Array, "chains"], which: Bool[Array, "chains"]) -> State:
+def _move(state: State, pick: _Pick, chains: Int[Array, "chains"], which: Bool[Array, "chains"]) -> State:
     """Move some chains to their proposals."""
     value = jnp.where(which, pick.tried, state.position[pick.coordinate, chains])
     return state._replace(position=state.position.at[pick.coordinate, chains].set(value))

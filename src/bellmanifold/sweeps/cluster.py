@@ -120,6 +120,6 @@ def _answer(future: Any) -> Answer:
         answer: Answer = future.result()
         return answer
     if future.status == "cancelled":
-        raise BellmanifoldError("the Dask scheduler has gone: finished runs are kept, give the same command again")
+        raise BellmanifoldError("the Dask scheduler has gone: finished runs are kept, run the same command again")
     error = future.exception()
     return Failure(f"{type(error).__name__}: {error}", details=repr(error), final=True)

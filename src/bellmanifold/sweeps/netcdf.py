@@ -67,7 +67,7 @@ def _written(file: Any, name: str, values: np.ndarray) -> Any:
 
 def read_netcdf(content: bytes) -> xr.Dataset:
     """The data set in the bytes of a netCDF-4 file, as `xarray.load_dataset` returns it."""
-    with _opened(content) as file:
+    with _open(content) as file:
         arrays = {name: _array(file, name) for name in file}
         shown = {k: v for k, v in arrays.items() if not bytes(v.attrs.get("NAME", b"")).startswith(BARE.encode())}
         data = {name: (_dimensions(file, item), _values(item)) for name, item in shown.items()}
@@ -76,12 +76,12 @@ def read_netcdf(content: bytes) -> xr.Dataset:
 
 def read_variables(content: bytes, names: Iterable[str]) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """The named variables, as far as the file has them, and its attributes."""
-    with _opened(content) as file:
+    with _open(content) as file:
         return {name: _values(_array(file, name)) for name in names if name in file}, _attributes(file)
 
 
 @contextmanager
-def _opened(content: bytes) -> Iterator[Any]:
+def _open(content: bytes) -> Iterator[Any]:
     """The HDF5 file in some bytes; errors of h5py or xarray are reported as a bad file."""
     try:
         with h5py.File(h5py.h5f.open_file_image(content)) as file:

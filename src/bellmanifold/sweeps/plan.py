@@ -38,7 +38,7 @@ from bellmanifold.agents.registry import AGENTS, find_agent
 from bellmanifold.agents.settings import NOISE
 from bellmanifold.agents.worlds import open_world
 from bellmanifold.errors import BadInputError, UnsupportedError, guess, printable, quote
-from bellmanifold.formats.files import decoded, label, located, read_bytes
+from bellmanifold.formats.files import decoded, label, locate_errors, read_bytes
 from bellmanifold.limits import RUNS
 from bellmanifold.models import load_whole
 from bellmanifold.runs.run import check_memory
@@ -189,7 +189,7 @@ def digest(problem: SSP) -> str:
 
 def read_plan(path: str | os.PathLike[str]) -> Plan:
     """Read and check a plan file, and load the problems it refers to."""
-    with located(label(path)):
+    with locate_errors(label(path)):
         table = _parse(read_bytes(path))
         tables = table.pop("override", [])
         if not isinstance(tables, list):
@@ -199,7 +199,7 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
         entries, used = _expand(axes, overrides)
         unused = [k for k in range(len(overrides)) if k not in used]
         notes = tuple(f"{label(path)}: override {k + 1} matches no run" for k in unused)
-        with located(f"{label(path)}: model", UnsupportedError), located("model"):
+        with locate_errors(f"{label(path)}: model", UnsupportedError), locate_errors("model"):
             plan = plan_entries(entries, notes)
         for name, episodes in dict.fromkeys((run.model, run.episodes) for run in plan.runs):
             check_memory(plan.problems[name], episodes, 1)
@@ -300,7 +300,7 @@ def _value(item: Any, what: str, key: str) -> Value:
         if not isinstance(item, str):
             raise BadInputError(f"{what} is {item!r:.60}: give a string")
         if key == "agent":
-            with located(what):
+            with locate_errors(what):
                 find_agent(item)
         return item
     if key in ("episodes", "seeds"):

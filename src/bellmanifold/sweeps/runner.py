@@ -78,7 +78,7 @@ def sweep(
                 _play(store, units_of(plan, list(faults)), player, (tally, progress), cost)
         except KeyboardInterrupt:
             there = f"{tally.kept + tally.played} of {tally.total} runs are in {label(out)}"
-            raise StoppedError(f"interrupted: {there}; give the same command again to go on") from None
+            raise StoppedError(f"interrupted: {there}; run the same command again to resume") from None
     return tally
 
 

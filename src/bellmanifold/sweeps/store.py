@@ -33,7 +33,7 @@ from bellmanifold.agents.settings import Value
 from bellmanifold.errors import BadInputError, DiskError
 from bellmanifold.formats.files import (
     label,
-    located,
+    locate_errors,
     parse_json,
     read_bytes,
     sync_directory,
@@ -90,7 +90,7 @@ def encode(made: xr.Dataset) -> bytes:
 
 
 def decode(content: bytes) -> xr.Dataset:
-    """The record in the bytes of a file; raises if they are damaged. Call inside `located`."""
+    """The record in the bytes of a file; raises if they are damaged. Call inside `locate_errors`."""
     verify(content)
     found = read_netcdf(content)
     require_format(found.attrs)
@@ -116,13 +116,13 @@ def verify(content: bytes) -> tuple[str, str]:
 
 def load_run(path: str | os.PathLike[str]) -> xr.Dataset:
     """Read and verify a result file."""
-    with located(label(path)):
+    with locate_errors(label(path)):
         return decode(read_bytes(path))
 
 
 def read_arrays(path: str | os.PathLike[str], names: Iterable[str]) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """The named variables, as far as a verified result file has them, and its attributes."""
-    with located(label(path)):
+    with locate_errors(label(path)):
         content = read_bytes(path)
         verify(content)
         found, attributes = read_variables(content, names)
@@ -137,7 +137,7 @@ def load_runs(directory: str | os.PathLike[str]) -> Iterator[tuple[RunSettings, 
         raise BadInputError(f"{label(root)}: no such directory: give the --out of a sweep")
     for path in sorted(root.glob("*.nc")):
         found = load_run(path)
-        with located(label(path)):
+        with locate_errors(label(path)):
             settings = read_settings(found.attrs)
         yield settings, found
 
@@ -232,7 +232,7 @@ class Store:
         where = self.root / PLAN_FILE
         if not where.exists():
             return None
-        with located(label(where)):
+        with locate_errors(label(where)):
             found = parse_json(read_bytes(where))
             if found.get("format") != PLAN_FORMAT:
                 raise BadInputError("not a file of this program: choose another --out")
@@ -256,7 +256,7 @@ class Store:
         if not path.exists():
             return "missing"
         try:
-            with located(label(path)):
+            with locate_errors(label(path)):
                 identity, made_from = verify(read_bytes(path))
         except BadInputError as error:
             return str(error)

@@ -134,10 +134,10 @@ class _FromZeros(BayesTDEnsemble):
 
     _begun = False
 
-    def updated(self, target: Target, rng: np.random.Generator) -> td.TDPosterior:
+    def update(self, target: Target, rng: np.random.Generator) -> td.TDPosterior:
         if not self._begun:
             self.posterior, self._begun = td.zeros(self.model), True
-        return super().updated(target, rng)
+        return super().update(target, rng)
 
 
 @claim(
