@@ -30,6 +30,7 @@ from bellmanifold.posteriors.result import Result
 from bellmanifold.posteriors.rounding import without_lost_tolerance
 from bellmanifold.posteriors.target import noisy_target, relaxed_target
 from bellmanifold.posteriors.walk import by_sparse_walk, by_walk, check_sparse
+from bellmanifold.posteriors.walker import Walker
 
 TREE = envs.deep_sea(2)
 """Three states of two pairs each."""
@@ -555,6 +556,7 @@ def walkers(monkeypatch):
             )
             return trace_of(self.target, last.astype(np.int64), value)
 
+    Walker.register(ToldWalker)
     monkeypatch.setattr(walk, "walker_of", ToldWalker)
     return told
 

@@ -117,5 +117,5 @@ def _dimensions(file: Any, item: Any) -> tuple[str, ...]:
 
 
 def _values(item: Any) -> Any:
-    values = item[()]
+    values = np.asarray(item[()])
     return values.astype(bool) if item.attrs.get("dtype") == "bool" else values
