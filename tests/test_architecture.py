@@ -228,7 +228,7 @@ def test_knots_are_found():
         ("bellmanifold.cli", "jax scipy matplotlib xarray distributed rich.progress"),
         ("bellmanifold_paper.command", "jax scipy matplotlib xarray distributed rich.progress"),
         ("bellmanifold.sweeps.workers", "jax matplotlib typer distributed"),
-        ("bellmanifold.posteriors.inference", "matplotlib typer blackjax xarray arviz"),
+        ("bellmanifold.posteriors.inference", "matplotlib typer blackjax xarray arviz_stats"),
     ],
 )
 def test_heavy_libraries_are_imported_only_where_needed(module, absent):

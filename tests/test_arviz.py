@@ -1,7 +1,13 @@
-"""Draws go straight into ArviZ: tables and plots that show what the summary says, with labels that can be read."""
+"""Draws go straight into ArviZ: tables and plots that show what the summary says, with labels that can be read.
+
+ArviZ 0.x (the newest on Python 3.11) keeps draws in its own InferenceData, ArviZ 1.x in xarray's DataTree; both take an
+xarray data set. `arviz_stats` is installed with this package, `arviz` only for these tests.
+"""
 
 import arviz
+import arviz_stats
 import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import xarray
@@ -10,6 +16,9 @@ import bellmanifold as bm
 from bellmanifold.formats.problem import from_json
 
 matplotlib.use("Agg")
+IS_OLD = arviz.__version__.startswith("0.")
+plot_marginals = arviz.plot_posterior if IS_OLD else arviz.plot_dist
+converted = arviz.convert_to_inference_data if IS_OLD else arviz.convert_to_datatree
 
 
 def known(**options):
@@ -57,25 +66,48 @@ def test_the_table_agrees_with_the_summary(summary):
     assert table["ess_bulk"].mean() > 0.8 * draws.attrs["effective_sample_size"]
 
 
+def texts():
+    """All texts in the figures drawn so far, which are closed."""
+    found = [
+        text.get_text() for number in plt.get_fignums() for text in plt.figure(number).findobj(matplotlib.text.Text)
+    ]
+    plt.close("all")
+    return " ".join(found)
+
+
 def test_plots_show_the_names(summary):
-    forest = arviz.plot_forest(summary.draws, var_names=["q"], combined=True)
-    shown = " ".join(label.get_text() for label in forest[0].get_yticklabels())
-    boxes = arviz.plot_posterior(summary.draws, var_names=["q"])
-    titles = " ".join(axes.get_title() for axes in np.ravel(boxes))
+    arviz.plot_forest(summary.draws, var_names=["q"], combined=True)
+    forest = texts()
+    plot_marginals(summary.draws, var_names=["q"])
+    marginals = texts()
     for state, action in summary.target.model.pair_index:
-        assert f"{state}: {action}" in shown
-        assert f"{state}: {action}" in titles
-    matplotlib.pyplot.close("all")
+        assert f"{state}: {action}" in forest
+        assert f"{state}: {action}" in marginals
 
 
 def test_the_whole_data_set_is_plotted_at_once(summary):
     """Whatever else was drawn: no weights, no infinities."""
-    arviz.plot_posterior(summary.draws)
+    plot_marginals(summary.draws)
     arviz.plot_forest(summary.draws)
-    table = arviz.summary(summary.draws)
+    plt.close("all")
+    table = arviz.summary(summary.draws, round_to="none")
     assert np.isfinite(table["mean"]).all()
     assert "weight" not in summary.draws
-    matplotlib.pyplot.close("all")
+
+
+def test_the_whole_data_set_is_summarised_by_what_is_installed_with_the_package(summary):
+    draws = summary.draws
+    table = arviz_stats.summary(draws, round_to="none")
+    assert len(table) == sum(draws[name].isel(chain=0, draw=0).size for name in draws)
+    assert np.isfinite(table["mean"]).all()
+    assert (arviz_stats.rhat(draws)["q"] < 1.02).all()
+    assert arviz_stats.ess(draws)["q"].mean() > 0.8 * draws.attrs["effective_sample_size"]
+
+
+def test_arviz_keeps_them_as_a_posterior(summary):
+    posterior = converted(summary.draws).posterior
+    assert posterior.q.dims == ("chain", "draw", "pair")
+    np.testing.assert_array_equal(posterior.q, summary.draws.q)
 
 
 def test_laws_and_concentrations_are_drawn_with_their_values():

@@ -151,7 +151,8 @@ def test_peers_are_shown_at_their_best():
 
 def test_the_gpu_script_needs_the_core_alone(tmp_path):
     """A finder that refuses everything but jax, numpy, scipy and jaxtyping: only the row of the chains may fail."""
-    refused = ["blackjax", "typer", "xarray", "arviz", "gymnasium", "h5py", "h5netcdf", "matplotlib", "plotly", "rich"]
+    refused = ["blackjax", "typer", "xarray", "arviz_stats", "gymnasium", "h5py", "h5netcdf", "matplotlib", "plotly"]
+    refused += ["rich"]
     code = f"""
 import runpy, sys
 class Refuse:

@@ -423,7 +423,7 @@ def test_draws_hold_laws():
     weight = draws.weight.values
     exact = one_state(1.0, (1, 1), -1.0)
     near(weight @ draws.law.values[:, 0], 2.0 / np.sqrt(8192), exact.law[0])
-    assert draws.landing_next.values.tolist() == ["s", "goal"]
+    assert [label.split(" -> ")[1] for label in draws.landing.values] == ["s", "goal"]
     assert draws.concentration.values.tolist() == [1.0] * len(weight)
     q, p = draws.q.values, draws.law.values[:, 0]
     np.testing.assert_allclose(q[:, 0], -1.0 + p * q.max(axis=1), rtol=1e-9)

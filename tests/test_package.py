@@ -17,9 +17,9 @@ import bellmanifold
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-HEAVY = ("arviz", "blackjax", "dask", "gymnasium", "h5py", "jax", "matplotlib", "numpy", "pandas", "plotly", "scipy")
-HEAVY += ("rich", "xarray")
-BESIDE_THE_NUMBERS = ("arviz", "blackjax", "gymnasium", "h5py", "matplotlib", "pandas", "plotly", "xarray")
+HEAVY = ("arviz_stats", "blackjax", "dask", "gymnasium", "h5py", "jax", "matplotlib", "numpy", "pandas", "plotly")
+HEAVY += ("rich", "scipy", "xarray")
+BESIDE_THE_NUMBERS = ("arviz_stats", "blackjax", "gymnasium", "h5py", "matplotlib", "pandas", "plotly", "xarray")
 ANSWERS = """
 import bellmanifold as bm
 model = bm.load_model("env:two-state")

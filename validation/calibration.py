@@ -3,7 +3,7 @@
 Writes one file DIR/ENGINE-FIRST-LAST.json for each engine: the ranks of four quantities among 99 posterior draws, for
 every problem and replication. A replication's ranks depend on its index alone, so work can be split with --engine and
 --first; only between unlike processors do the chains of hmc and nuts part, since last bits differ there.
-`histograms.py` makes the picture and the table. Needs jax, numpy, scipy, jaxtyping and arviz (which brings xarray), and
+`histograms.py` makes the picture and the table. Needs jax, numpy, scipy, jaxtyping and arviz-stats[xarray], and
 BlackJAX for hmc and nuts.
 """
 

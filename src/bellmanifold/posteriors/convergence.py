@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +11,7 @@ R_HAT_LIMIT = 1.02
 LEAST_EFFECTIVE = 400.0
 """Chains are trusted if R-hat is below the first and effective sample size above the second."""
 LEAST_DRAWS = 4
-"""For shorter chains ArviZ returns NaN and logs a warning."""
+"""For shorter chains ArviZ returns NaN."""
 LOOKED_AT = 64
 """Largest number of variables whose convergence is checked, evenly spread over all."""
 
@@ -41,14 +40,13 @@ def doubt(r_hat: float, effective: float) -> str:
 
 def r_hat_and_effective(values: Float[np.ndarray, "chains draws variables"]) -> Convergence:
     """R-hat and effective sample size of each variable; infinite and 0 where ArviZ returns NaN."""
-    import arviz
+    from arviz_stats.base import array_stats
 
     if values.shape[1] < LEAST_DRAWS:
         return Convergence(np.full(values.shape[2], np.inf), np.zeros(values.shape[2]))
-    with warnings.catch_warnings(), np.errstate(invalid="ignore", divide="ignore"):
-        warnings.filterwarnings("ignore", message="More chains", category=UserWarning)
-        container = arviz.convert_to_dataset(values)
-        r_hat, effective = np.asarray(arviz.rhat(container)["x"]), np.asarray(arviz.ess(container)["x"])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        r_hat = array_stats.rhat(values, chain_axis=0, draw_axis=1)
+        effective = array_stats.ess(values, chain_axis=0, draw_axis=1)
     known = np.isfinite(r_hat) & np.isfinite(effective)
     return Convergence(np.where(known, r_hat, np.inf), np.where(known, effective, 0.0))
 

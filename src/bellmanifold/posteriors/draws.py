@@ -177,7 +177,7 @@ def importance_points(components: list[Coordinates], chart: BatchChart, count: i
 
 
 def weighted_draws(components: list[Coordinates], chart: BatchChart, count: int, seed: int) -> xarray.Dataset:
-    """Importance draws as an xarray data set: `q` by draw, state and action of each pair, and `weight` (sums to 1).
+    """Importance draws as an xarray data set: `q` by draw and pair, and `weight` (sums to 1).
 
     An inferred noise scale is included as `noise_scale`.
     """
@@ -197,12 +197,7 @@ def with_laws(draws: xarray.Dataset, target: Target, laws: list[Drawn]) -> xarra
     return draws.assign(
         law=(("draw", "landing"), np.exp(log_law).T),
         concentration=("draw", np.concatenate([np.asarray(drawn.concentration)[0] for drawn in laws])),
-    ).assign_coords(
-        landing=readable(names, ": ", " -> "),
-        landing_state=("landing", [state for state, _, _ in names]),
-        landing_action=("landing", [action for _, action, _ in names]),
-        landing_next=("landing", [landing for _, _, landing in names]),
-    )
+    ).assign_coords(landing=readable(names, ": ", " -> "))
 
 
 def distinct(draws: xarray.Dataset) -> int:
@@ -289,22 +284,17 @@ def as_dataset(
     weight: Float[np.ndarray, "draws"] | None,
     noise_scale: Float[np.ndarray, "scales draws"],
 ) -> xarray.Dataset:
-    """Draws with their weights, if any; pairs are labelled by state and action."""
+    """Draws with their weights, if any.
+
+    An xarray data set is what ArviZ takes, with InferenceData (0.x) as well as with DataTree (1.x). Pairs have a single
+    coordinate, the label "state: action": ArviZ cannot tabulate variables together if they share no other coordinates.
+    """
     import xarray
 
-    draws = xarray.Dataset({"q": (("draw", "pair"), q)}, coords=labels(model))
+    names = [model.pair_name(i) for i in range(model.n_pairs)]
+    draws = xarray.Dataset({"q": (("draw", "pair"), q)}, coords={"pair": readable(names, ": ")})
     draws = draws if weight is None else draws.assign(weight=("draw", weight))
     return draws.assign(noise_scale=("draw", noise_scale[0])) if len(noise_scale) else draws
-
-
-def labels(model: SSP) -> dict[str, tuple[str, list[str]]]:
-    """Coordinates of the pairs: a label for plots, "state: action", and the state and action themselves."""
-    names = [model.pair_name(i) for i in range(model.n_pairs)]
-    return {
-        "pair": ("pair", readable(names, ": ")),
-        "state": ("pair", [s for s, _ in names]),
-        "action": ("pair", [a for _, a in names]),
-    }
 
 
 def readable(names: Sequence[tuple[str, ...]], *between: str) -> list[str]:

@@ -191,10 +191,10 @@ class Summary(Shown):
     def draws(self) -> xarray.Dataset:
         """Equally weighted draws of all action values, in ArviZ's layout.
 
-        An xarray data set: `q` by chain, draw and pair (labelled "state: action"), `noise_scale` if it is inferred,
-        `law` by landing and `concentration` if laws are open; `effective_sample_size` is an attribute. Weighted points
-        are resampled without repeats, as many as their weights allow (`bellmanifold.posteriors.draws`); chains are
-        returned as they are.
+        An xarray data set, which ArviZ's functions take as it is (0.x and 1.x): `q` by chain, draw and pair (labelled
+        "state: action"), `noise_scale` if it is inferred, `law` by landing and `concentration` if laws are open;
+        `effective_sample_size` is an attribute. Weighted points are resampled without repeats, as many as their weights
+        allow (`bellmanifold.posteriors.draws`); chains are returned as they are.
 
         Raises:
             UnsupportedError: if neither importance weights nor chains can be trusted.
