@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 # Bytecode is kept even where the environment says otherwise: the tests start this program many times.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup demo test types fast-tests test-slow coverage test-seeds test-oldest test-wheel mutants audit bench docs dist format clean
+.PHONY: setup demo test types fast-tests test-slow test-all test-newest coverage test-seeds test-oldest test-wheel mutants audit bench docs dist format clean
 
 setup: $(INSTALLED)
 
@@ -30,7 +30,7 @@ types: setup
 	$(BIN)/mypy --no-error-summary
 
 # Most of these tests compile a program, run it once and forget it, so they compile without optimisation, unless
-# XLA_FLAGS is set or another version of XLA does not know these words. Two processes on two cores compute on one thread
+# XLA_FLAGS is set; words that this version of XLA does not know are left out. Two processes on two cores compute on one thread
 # each: threads of NumPy and XLA that wait for one another took up to twenty times as long. Checks of shapes and dtypes
 # cost more than small problems do, so only modules whose arrays go through compiled programs are checked. coverage,
 # test-slow, test-seeds and test-oldest compile as users do and check every module (addopts in pyproject.toml).
@@ -38,13 +38,24 @@ QUICK_TO_COMPILE := --xla_cpu_use_fusion_emitters=false --xla_backend_optimizati
     --xla_llvm_disable_expensive_passes=true --xla_cpu_parallel_codegen_split_count=1 --xla_cpu_multi_thread_eigen=false
 CHECKED := bellmanifold.chart,bellmanifold.gaussian,bellmanifold.posteriors.weight,bellmanifold.posteriors.cut_weight,bellmanifold.posteriors.system,bellmanifold_paper
 fast-tests: setup
+	known() { XLA_FLAGS="$$1" $(BIN)/python -c 'import jax; jax.devices()' > /dev/null 2>&1; }; \
 	flags="$${XLA_FLAGS-$(QUICK_TO_COMPILE)}"; \
-	XLA_FLAGS="$$flags" $(BIN)/python -c 'import jax; jax.devices()' 2> /dev/null || flags=; \
+	known "$$flags" || { words="$$flags"; flags=; for word in $$words; do known "$$word" && flags="$$flags $$word"; done; }; \
 	XLA_FLAGS="$$flags" OMP_NUM_THREADS=1 NPROC=1 $(BIN)/python -m pytest --quiet --numprocesses 2 --dist loadfile \
 	    --jaxtyping-packages=$(CHECKED),beartype.beartype
 
+# THIRD=0, 1 or 2 runs one third of them (tests/by_turns.py; an empty third is no fault), STOP_AFTER=SECONDS begins none later.
 test-slow: setup
-	$(BIN)/python -m pytest --quiet --numprocesses 2 -m slow
+	$(BIN)/python -m pytest --quiet --numprocesses 2 -m slow $(THIRD:%=--third %) $(STOP_AFTER:%=--stop-after %) $(if $(THIRD),|| test $$? = 5)
+
+test-all: setup
+	$(BIN)/python -m pytest --quiet --numprocesses 2 -m 'slow or not slow'
+
+# The fast tests (or TESTS=test-slow) on the newest Python there is, in an environment of its own.
+TESTS ?= fast-tests
+test-newest: setup
+	@newest=$$($(BIN)/python tests/newest_python.py) && \
+	    $(MAKE) --no-print-directory PYTHON=$$newest VENV=.venv-newest-$$(basename $$newest) $(TESTS)
 
 # What the fast tests miss; the last line counts branches alone.
 coverage: setup
@@ -103,4 +114,4 @@ format: setup
 	$(BIN)/ruff check --quiet --fix .
 
 clean:
-	rm -rf $(VENV) .venv-oldest .venv-audit .venv-wheel site dist out .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-*/ site dist out .mypy_cache .ruff_cache .pytest_cache .hypothesis

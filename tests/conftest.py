@@ -10,6 +10,7 @@ import os
 import signal
 from pathlib import Path
 
+import by_turns
 import jax
 import numpy as np
 import pytest
@@ -22,7 +23,8 @@ jax.config.update("jax_compilation_cache_dir", CACHE)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 
-def pytest_addoption(parser):
+def pytest_addoption(parser, pluginmanager):
+    pluginmanager.register(by_turns)
     parser.addoption("--master-seed", type=int, default=0, help="mixed into every seed of statistical tests; 0: as is")
 
 

@@ -7,7 +7,6 @@ again ends with the bits of a sweep that nothing happened to. `docs/reliability.
 import json
 import os
 import re
-import resource
 import shlex
 import shutil
 import signal
@@ -17,7 +16,6 @@ import sys
 import threading
 import time
 from contextlib import closing, suppress
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -178,9 +176,8 @@ def test_killed_at_fifty_moments_a_sweep_loses_nothing(tmp_path, workers):
 def test_files_that_may_not_grow_are_a_full_disk(tmp_path):
     """Every result is larger than the limit: writing ends in the middle of a file, of which nothing stays."""
     plan, out = write_plan(tmp_path, count=1, pause=0), tmp_path / "out"
-    command = [*PROGRAM, "sweep", str(plan), "--out", str(out)]
-    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (8192, 8192))
-    done = subprocess.run(command, preexec_fn=limit, capture_output=True, text=True, check=False)
+    command = ["prlimit", "--fsize=8192", *PROGRAM, "sweep", str(plan), "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (74, "")
     remedy = "file too large: make room and run the same command again, finished runs are kept"
     assert done.stderr.splitlines()[-1].endswith(remedy)

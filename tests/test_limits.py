@@ -7,7 +7,6 @@ import ast
 import io
 import json
 import os
-import resource
 import subprocess
 import sys
 import zipfile
@@ -39,12 +38,11 @@ DATA = {"format": "bellmanifold.data/1", "observations": [{"state": "s1", "actio
 def in_four_gigabytes(room, *arguments, seconds=120):
     """A command in a process of its own."""
     done = subprocess.run(
-        [sys.executable, "-m", "bellmanifold", *arguments],
+        ["prlimit", f"--as={FOUR_GIGABYTES}", sys.executable, "-m", "bellmanifold", *arguments],
         cwd=room,
         capture_output=True,
         text=True,
         timeout=seconds,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (FOUR_GIGABYTES, FOUR_GIGABYTES)),
         env={**os.environ, "XDG_CACHE_HOME": str(room / "cache")},
     )
     return done.returncode, done.stdout, done.stderr
