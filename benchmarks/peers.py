@@ -7,7 +7,9 @@ peers. On bsuite's deep sea the best is the one solved first, elsewhere the one 
 episode that does not arrive goes on optimally, so that giving up does not pay). Searched are
 
 - `noise_sd` of both: 1 (published), 0.3, 0.1, 0.03, 0.01;
-- `prior_scale` of `rlsvi`: 1 (published), 0.1, 10.
+- `prior_scale` of `rlsvi`: 1 (published), 0.1, 10;
+- the Dirichlet prior of `psrl`: weight 1 on every next state (published), or a concentration that is inferred (the
+  default).
 """
 
 from __future__ import annotations
@@ -20,10 +22,12 @@ from typing import NamedTuple
 import numpy as np
 from playing import chosen, parser, play_all
 
+WEIGHTS = (1.0, 0.0)
+"""Dirichlet weight of `psrl` on every next state; 0 stands for one that is inferred."""
 NOISE_SD = (1.0, 0.3, 0.1, 0.03, 0.01)
 PRIOR_SCALE = (1.0, 0.1, 10.0)
 SETTINGS: dict[str, list[dict[str, float]]] = {
-    "psrl": [{"noise_sd": noise} for noise in NOISE_SD],
+    "psrl": [{"noise_sd": noise, "weight": weight} for weight in WEIGHTS for noise in NOISE_SD],
     "rlsvi": [{"noise_sd": noise, "prior_scale": prior} for prior in PRIOR_SCALE for noise in NOISE_SD],
 }
 """The published ones come first."""
@@ -80,8 +84,13 @@ def play(job: tuple[str, str, int, int]) -> Played:
     use_one_thread()
     name, agent, setting, seed = job
     problem, began = PROBLEMS[name], process_time()
-    options = {**SETTINGS[agent][setting], "replan": problem.replan}
-    (run,) = bm.learn(problem.model, agent, problem.episodes, 1, seed, **options).runs
+    options: dict[str, float | None] = {**SETTINGS[agent][setting], "replan": problem.replan}
+    model = bm.load_model(problem.model)
+    if agent == "psrl":
+        weight = SETTINGS[agent][setting]["weight"]
+        del options["weight"]
+        options["concentration"] = weight * (model.n_states + 1) if weight else None
+    (run,) = bm.learn(model, agent, problem.episodes, 1, seed, **options).runs
     regret, arrived = float(np.sum(run.completed_regret)), float(np.mean(run.reached_goal))
     solved = run.solved_episode if problem.is_bsuite else None
     return Played(name, agent, setting, seed, regret, arrived, solved, process_time() - began)

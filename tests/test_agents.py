@@ -347,26 +347,29 @@ def test_leaky_problems_by_value_iteration(rng, states):
 def test_psrl_posterior_is_conjugate():
     """Normal rewards and Dirichlet weights by the textbook formulas."""
     model = envs.two_state()
-    agent = PSRL(model, PSRLSettings(noise_sd=0.5))
+    agent = PSRL(model, PSRLSettings(noise_sd=0.5, concentration=2.0))
     for landing in (0, 0, 1):
         agent.moved(0, -1.0, landing, np.zeros(0, dtype=np.int64))
     agent.observe(np.array([0, 0, 0]), np.array([-1.0, -2.0, -3.0]))
     mean, sd = agent.reward_posterior()
     np.testing.assert_allclose(mean, [3 * 4 * -2.0 / (1 + 3 * 4), 0.0])
     np.testing.assert_allclose(sd, [1 / np.sqrt(13), 1.0])
-    assert agent.weight.tolist() == [[3.0, 2.0], [1.0, 1.0]]
+    laws = agent.laws()
+    assert (laws.counts + laws.base_weight(2.0)).tolist() == [[3.0, 2.0], [1.0, 1.0]]
 
 
-def test_psrl_with_much_data_plays_the_optimum(rng):
-    """A cyclic, stochastic problem: with 100,000 visits of each pair a sampled problem is the true one."""
+def test_psrl_with_much_data_plays_nearly_the_optimum(rng):
+    """A cyclic, stochastic problem: with 10,000 landings of each pair a sampled problem is nearly the true one."""
     model = envs.grid(3, 3, slip=0.2)
     agent = PSRL(model, PSRLSettings(noise_sd=0.1))
     agent.memory.count[:] = 100_000
     agent.memory.mean_reward[:] = model.reward
-    np.add.at(agent.weight, (model.next_pair, model.next_state), 100_000 * model.next_prob)
+    for pair, landing, probability in zip(model.next_pair, model.next_state, model.next_prob, strict=True):
+        for _ in range(round(10_000 * probability)):
+            agent.memory.land(int(pair), int(landing))
     solution = solve(model)
-    np.testing.assert_allclose(agent.sample(rng), solution.q, atol=0.1)
-    assert solution.optimal[agent.policy(rng)].all()
+    np.testing.assert_allclose(agent.sample(rng, agent.laws()), solution.q, atol=0.1)
+    assert (solution.q[agent.policy(rng)] > solution.value - 0.05).all()
 
 
 def test_psrl_survives_loops_that_pay(rng):
@@ -374,8 +377,9 @@ def test_psrl_survives_loops_that_pay(rng):
     model = envs.two_state()
     agent = PSRL(model, PSRLSettings(noise_sd=1e-3))
     agent.memory.count[:], agent.memory.mean_reward[:] = 10**6, [1.0, 0.0]
-    agent.weight[0, 0] = 1e30
-    q = agent.sample(rng)
+    for _ in range(10**5):
+        agent.memory.land(0, 0)
+    q = agent.sample(rng, agent.laws())
     assert np.isfinite(q).all()
     assert q[0] == pytest.approx(1000.0, rel=0.01)
 

@@ -142,10 +142,10 @@ def test_peers_are_shown_at_their_best():
     sea = [a_run("psrl", 0, 9.0), a_run("psrl", 3, 2.0), a_run("rlsvi", 0, 5.0)]
     sea = [replace(run, problem="deep-sea-5") for run in sea]
     *_, line = peers.table(sea).splitlines()
-    assert line == "| deep-sea-5 | 9.0 | 2.0 | noise_sd 0.03 | 5.0 | 5.0 | noise_sd 1, prior_scale 1 |"
+    assert line == "| deep-sea-5 | 9.0 | 2.0 | noise_sd 0.03, weight 1 | 5.0 | 5.0 | noise_sd 1, prior_scale 1 |"
     bsuite = [a_run("psrl", 0, 0.0, 300), a_run("psrl", 0, 0.0), a_run("psrl", 1, 0.0, 350), a_run("rlsvi", 0, 1.0)]
     *_, line = peers.table(bsuite).splitlines()
-    told = "300 (300 to 300, 1 of 2 never) | 350 (350 to 350) | noise_sd 0.3"
+    told = "300 (300 to 300, 1 of 2 never) | 350 (350 to 350) | noise_sd 0.3, weight 1"
     assert line == f"| bsuite-10 | {told} | never solved | never solved | noise_sd 1, prior_scale 1 |"
 
 

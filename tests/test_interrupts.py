@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import json
 import signal
 import sys
 import time
@@ -17,6 +18,9 @@ from bellmanifold.runs import learning
 from bellmanifold.sweeps.plan import make_settings, plan_runs
 
 SWIRL = "env:swirl?depth=3"
+
+
+GOES_ON = "the same command plays only the others"
 
 
 def swallow():
@@ -114,10 +118,26 @@ def test_learn_keeps_the_runs_before_the_interrupt_alone(cli, tmp_path, monkeypa
     options = ("--agent", "bayes-td", "--episodes", "2", "--runs", "3", "--out", str(tmp_path / "out"))
     code, out, err = cli("learn", "env:two-state", *options)
     assert (code, out) == (130, "")
-    assert "1 of 3 runs are in" in err
-    assert len(list((tmp_path / "out").glob("*.nc"))) == 1
+    assert err == f"bellmanifold: interrupted: 1 of 3 runs are in {tmp_path / 'out'}; {GOES_ON}\n"
+    (first,) = (tmp_path / "out").glob("*.nc")
+    before = first.stat().st_mtime_ns
     monkeypatch.undo()
-    assert cli("learn", "env:two-state", *options)[0] == 0, "the same command goes on"
+    code, out, err = cli("learn", "env:two-state", *options, "--json")
+    assert code == 0
+    assert err == f"1 of 3 runs are in {tmp_path / 'out'} and are not played again\n"
+    assert first.stat().st_mtime_ns == before
+    assert len(list((tmp_path / "out").glob("*.nc"))) == 3
+    again, whole = json.loads(out), bm.learn("env:two-state", "bayes-td", 2, 3).to_dict()
+    clock = {"seconds": 0.0, "out": None}
+    assert again | clock == whole | clock, "as if nothing had happened"
+
+
+def test_learn_without_out_says_that_nothing_is_kept(cli, monkeypatch):
+    monkeypatch.setattr(learning, "play_runs", lambda *_: swallow() or iter(()))
+    code, out, err = cli("learn", "env:two-state", "--agent", "bayes-td", "--runs", "3")
+    assert (code, out) == (130, "")
+    said = "nothing is kept without --out; the same command plays all runs from the start"
+    assert err == f"bellmanifold: interrupted: {said}\n"
 
 
 def test_demo_says_how_to_go_on(capfd, tmp_path):

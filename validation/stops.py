@@ -137,7 +137,7 @@ def compared(kind: str, index: int) -> Row:
         if nearest.memory.observed.all():
             every = episode + 1
             break
-    psrl = make_agent("psrl", model, {"noise_sd": 0.1})
+    psrl = make_agent("psrl", model, {"noise_sd": 0.1, "concentration": model.n_states + 1.0})
     played = play_episodes(model, psrl, PSRL_EPISODES, np.random.default_rng([index, 3]))
     best = float(model.initial @ model.best(q))
     losses = [best - float(model.initial @ policy_value(model, episode.policy)) for episode in played]

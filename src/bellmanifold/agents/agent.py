@@ -49,7 +49,7 @@ class Looks(Protocol):
     """An agent with its own way of replanning in the middle of an episode; others are asked for a new `policy`."""
 
     def look(self, state: int, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
-        """The pair to play in each state from now on; called in `state`, after something new was seen."""
+        """The pair to play in each state from now on; called in `state`, once there is more to learn from."""
 
 
 @runtime_checkable
@@ -87,6 +87,39 @@ class ShowsBeliefs(Protocol):
 
     def beliefs(self) -> Beliefs | None:
         """The beliefs the last policy was drawn from, or None if unknown; must not draw or change anything."""
+
+
+@runtime_checkable
+class NotShown(Protocol):
+    """An agent that is not shown the laws of the pairs it plays.
+
+    The loop of episodes then plays in a world without a table (`bellmanifold.agents.worlds.WithoutTable`) and has no
+    laws either; what it knows it takes from landings. Agents without this member are shown the law of every pair they
+    play. The registry gives an agent a problem with open laws in the same cases (`AgentKind.is_shown_laws`).
+    """
+
+    @property
+    def shown_laws(self) -> bool:
+        """Whether it is shown the law of every pair it plays."""
+
+
+@runtime_checkable
+class TakesLandings(Protocol):
+    """An agent that takes the next state of a pair to be its law: to it, a state that repeats closes a loop."""
+
+    @property
+    def takes_landings(self) -> bool:
+        """Whether it does."""
+
+
+def is_shown_laws(agent: object) -> bool:
+    """Whether an agent is shown the law of every pair it plays; yes unless it says otherwise."""
+    return bool(getattr(agent, "shown_laws", True))
+
+
+def takes_landings(agent: object) -> bool:
+    """Whether an agent takes landings to be laws; no unless it says so."""
+    return bool(getattr(agent, "takes_landings", False))
 
 
 def _having(member: str) -> Any:

@@ -4,17 +4,30 @@ Before each episode the agent chooses a policy, one pair per state. It is played
 shown the pairs that were played and their rewards. An episode ends
 
 - at the goal;
-- in a deterministic problem, when a state repeats, as in the paper: the same loop would be repeated forever;
-- in any other problem with known laws, as soon as the policy can reach neither the goal nor a pair that was never
-  played before. This depends only on the graph of the pairs played so far, and is checked after every move;
+- in a deterministic problem whose laws the agent is shown, when a state repeats, as in the paper: the same loop would
+  be repeated forever. So it does for an agent that takes landings to be laws;
+- in any other problem whose laws it is shown, as soon as the policy can reach neither the goal nor a pair that was
+  never played before. This depends only on the graph of the pairs played so far, and is checked after every move;
 - when an external environment truncates it;
 - after `cap` moves, by default ten times the number of states and at least 1,000.
 
-With `replan` an episode continues instead of ending in a loop. Whenever a pair is played for the first time, the agent
-learns from what it has seen since it last learnt, and chooses a new policy. A policy that can reach neither the goal
-nor anything new is replaced by the best known way to the goal; if there is none, by the shortest way to something new;
-if there is neither, the episode ends as a loop. New pairs run out and known ways reach the goal, so episodes end. Where
-laws are unknown this cannot be checked, and only the cap on moves ends such an episode.
+With `replan` an episode continues instead of ending in a loop, and the agent *looks again*: it learns from what it has
+seen since it last learnt, and chooses a new policy, whenever it plays a pair
+
+- for the first time, or
+- for the 2 n-th time, where n is how often it had been played when the agent last looked, or the episode began.
+
+The second rule ends a bad policy where nothing new is met and laws or rewards are learnt, long before the cap on moves.
+Since counts double, the looks that a pair causes grow like the logarithm of its count. A policy that can reach neither
+the goal nor anything new is replaced by the best known way to the goal; if there is none, by the shortest way to
+something new; if there is neither, the episode ends as a loop. New pairs run out and known ways reach the goal, so
+episodes end.
+
+**What an agent is not shown is out of reach** of the agent and of this loop: an agent that learns laws from landings is
+played in a world without a table (`bellmanifold.agents.worlds.WithoutTable`). So nobody knows for certain that its
+policy loops, and without `replan` only the goal, the environment or the cap on moves ends its episodes. Regret and
+other measures are computed from the table afterwards (`bellmanifold.runs.metrics`). An agent that is shown laws is
+shown the whole law of a pair once it has played it.
 
 Agents need no base class; `bellmanifold.agents.agent` lists the optional methods besides `policy` and `observe`.
 """
@@ -28,11 +41,11 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float, Int
 
-from bellmanifold.agents.agent import Agent, acts, is_diagnosed, looks, sees_moves
+from bellmanifold.agents.agent import Agent, acts, is_diagnosed, is_shown_laws, looks, sees_moves, takes_landings
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.news import unseen
 from bellmanifold.agents.planning import way_home
-from bellmanifold.agents.worlds import World, open_world
+from bellmanifold.agents.worlds import World, open_world, world_as_shown
 from bellmanifold.errors import BadInputError, UnsupportedError, count_of, kind_of_value, quote
 from bellmanifold.graph import Policy, States, reaches_goal
 from bellmanifold.ssp import SSP
@@ -92,7 +105,8 @@ def run_episodes(
         episodes: number of episodes.
         seed: fixes the agent's draws, the starts, the transitions and the noise of rewards.
         cap: maximum number of moves in an episode; by default ten times the number of states and at least 1,000.
-        replan: continue episodes when a state repeats, and let the agent replan when it has seen something new.
+        replan: continue episodes when a state repeats, and let the agent look again when a pair was played for the
+            first time, or twice as often as when it last looked.
     """
     return list(play_episodes(problem, agent, episodes, seed, cap, replan))
 
@@ -106,7 +120,7 @@ def play_episodes(
     replan: bool = False,
 ) -> Iterator[Episode]:
     """Like `run_episodes`, but an iterator: each episode is yielded once the agent has learnt from it."""
-    world = open_world(problem)
+    world = world_as_shown(open_world(problem), is_shown_laws(agent))
     cap = default_cap(world.model) if cap is None else cap
     if cap < 1:
         raise BadInputError(f"cap is {cap}: an episode needs at least one move")
@@ -141,9 +155,12 @@ class _Trip:
         self.learnt = 0
         self.looks = 0
         self.changed = False
-        self.may_loop = not acts(agent) and world.may_loop and (world.has_laws or replan)
+        self.repeats = takes_landings(agent) if not world.has_laws else world.model.is_deterministic
+        self.knows_loops = world.has_laws or self.repeats
+        self.may_loop = not acts(agent) and world.may_loop and (self.knows_loops or replan)
         self.first = agent.policy(rng)
         self._follow(self.first)
+        self.count_at_look = memory.count.copy()
 
     def play(self, cap: int) -> Episode:
         """Play to the end."""
@@ -155,10 +172,10 @@ class _Trip:
             landing, cut_off = self._step(pair)
             at_cap = len(self.pairs) >= cap
             end = "goal" if landing == goal else "cut off" if cut_off else "cap" if at_cap else None
-            if end is None and replan and is_new:
+            if end is None and replan and self._is_telling(pair):
                 self._look_again(landing)
             elif end is None and self._hopeless(state, landing, bool(is_new)):
-                goes_on = replan and (self._give_way(landing) or not self.world.has_laws)
+                goes_on = replan and (self._give_way(landing) or not self.knows_loops)
                 end = None if goes_on else "loop"
             state = landing
         self._learn()
@@ -206,13 +223,13 @@ class _Trip:
     def _hopeless(self, state: int, landing: int, is_new: bool) -> bool:
         """Whether, after this move, the policy can reach neither the goal nor anything new.
 
-        Where laws are unknown this is a guess from past landings: good enough to replan, not to give up. Agents that
+        Where laws are learnt this is a guess from past landings: good enough to replan, not to give up. Agents that
         choose every move may leave loops by themselves.
         """
         world, model = self.world, self.world.model
         if not self.may_loop:
             return False
-        if world.has_laws and model.is_deterministic:
+        if self.repeats:
             self.seen.add(state)
             return landing in self.seen
         if self.hopeful is None or is_new or not (world.has_laws or self.hopeful[landing]):
@@ -227,11 +244,16 @@ class _Trip:
             np.array(self.pairs[since:], dtype=np.int64), np.array(self.rewards[since:], dtype=np.float64)
         )
 
+    def _is_telling(self, pair: int) -> bool:
+        """Whether to look again after a move: its pair is new, or its count has doubled since the last look."""
+        return bool(self.memory.count[pair] >= max(1, 2 * self.count_at_look[pair]))
+
     def _look_again(self, state: int) -> None:
         """Let the agent learn and choose a new policy."""
         self._learn()
         self.looks += 1
         self.changed = True
+        self.count_at_look = self.memory.count.copy()
         agent = self.agent
         self._follow(agent.look(state, self.rng) if looks(agent) else agent.policy(self.rng))
 

@@ -65,15 +65,16 @@ class PosteriorSampling:
     """Plays greedy policies of posterior draws."""
 
     def __init__(self, model: SSP, settings: SamplingSettings) -> None:
+        if settings.method == "A" and settings.laws != "known":
+            raise UnsupportedError("method A follows the laws of the problem: use method B where they are not shown")
         if settings.method == "A" and not model.is_deterministic:
             raise UnsupportedError("method A enumerates routes, which needs deterministic transitions: use method B")
         if settings.method == "A" and np.count_nonzero(model.initial) > 1:
             raise UnsupportedError("method A enumerates routes, which needs a single start: use method B")
         if settings.method == "A" and settings.optimism > 1:
             raise BadInputError("method A draws routes, not values that optimism could compare: use method B")
-        if settings.method == "A" and settings.laws != "known":
-            raise UnsupportedError("method A follows the laws of the problem: use method B where they are not shown")
-        model = model if settings.laws == "known" else model.opened()
+        self.shown_laws, self.takes_landings = settings.laws == "known", settings.laws == "deterministic"
+        model = model if self.shown_laws else model.opened()
         self.model, self.settings = model, settings
         self.memory = Memory(model)
         self.diagnostics: dict[str, float] = {}
@@ -111,7 +112,7 @@ class PosteriorSampling:
 
     def moved(self, pair: int, reward: float, landing: int, playable: Int[np.ndarray, "actions"]) -> None:
         """Record the next state of a pair whose law is not shown."""
-        if self.settings.laws != "known":
+        if not self.shown_laws:
             self.memory.land(pair, landing)
 
     def look(self, state: int, rng: np.random.Generator) -> Int[np.ndarray, "states"]:

@@ -1,9 +1,14 @@
 """PSRL, posterior sampling for reinforcement learning (Strens 2000; Osband, Russo and Van Roy 2013).
 
-The transition laws are unknown. A pair's law has a Dirichlet prior with weight 1 on every state and on the goal, its
-expected reward has the prior N(0, 1), and rewards are taken to be normal with sd `noise_sd`, 1 unless given: the
-defaults of Osband's code (alpha0 = 1, mu0 = 0, tau0 = 1, tau = 1 in TabulaRL). Before each episode a problem is drawn
-from the posterior and solved, and its optimal policy is played.
+The transition laws are unknown. A pair's law has the prior Dirichlet(a b), with b uniform over all states and the
+goal; the concentration a, which says how random the world is, is drawn from its own posterior unless it is given
+(`bellmanifold.posteriors.laws`). A pair's expected reward has the prior N(0, 1), and rewards are taken to be normal
+with sd `noise_sd`, 1 unless given. Before each episode a problem is drawn from the posterior and solved, and its
+optimal policy is played.
+
+Rewards are treated as in Osband's code (mu0 = 0, tau0 = 1, tau = 1 in TabulaRL). Its Dirichlet weight of 1 on every
+state (alpha0 = 1, here a concentration of one more than the number of states) says that a move may lead anywhere; where
+moves lead to few states that takes hundreds of visits to unlearn.
 
 The published algorithm has a fixed horizon. Here episodes have none, and a sampled problem may come close to violating
 Assumption 2, or violate it up to rounding (loops pay if their rewards are drawn positive). So it is solved with the
@@ -21,15 +26,17 @@ from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.planning import most_promising, solve_leaky
 from bellmanifold.agents.settings import PSRLSettings
 from bellmanifold.errors import UnsupportedError
+from bellmanifold.posteriors.laws import OpenLaws, open_laws
 from bellmanifold.ssp import SSP
 
-CONCENTRATION = 1.0
 REWARD_PRECISION = 1.0
 LARGEST = 20_000_000
 
 
 class PSRL:
     """Plays the optimal policy of a problem drawn from the posterior."""
+
+    shown_laws = False
 
     def __init__(self, model: SSP, settings: PSRLSettings) -> None:
         size = model.n_pairs * (model.n_states + 1)
@@ -39,20 +46,24 @@ class PSRL:
             )
         self.model, self.settings = model, settings
         self.memory = Memory(model)
-        self.weight = np.full((model.n_pairs, model.n_states + 1), CONCENTRATION)
         self._discount = 1.0 - 1.0 / default_cap(model)
         self._last = model.pair_start[:-1]
 
     def policy(self, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
         """The optimal policy of a sampled problem."""
-        draws = np.stack([self.sample(rng) for _ in range(self.settings.optimism)])
+        laws = self.laws()
+        draws = np.stack([self.sample(rng, laws) for _ in range(self.settings.optimism)])
         self._last = self.model.greedy(most_promising(self.model, draws))
         return self._last
 
-    def sample(self, rng: np.random.Generator) -> Float[np.ndarray, "pairs"]:
+    def laws(self) -> OpenLaws:
+        """The posterior of all laws."""
+        landed = self.memory.landing_counts.astype(np.float64)
+        return open_laws(landed, np.arange(self.model.n_pairs), self.settings.concentration)
+
+    def sample(self, rng: np.random.Generator, laws: OpenLaws) -> Float[np.ndarray, "pairs"]:
         """Optimal action values of a problem drawn from the posterior."""
-        law = rng.standard_gamma(self.weight)
-        law *= self._discount / law.sum(axis=1, keepdims=True)
+        law = self._discount * np.exp(laws.draw(rng, laws.draw_concentration(rng, 1))[:, :, 0])
         mean, sd = self.reward_posterior()
         reward = mean + sd * rng.standard_normal(len(mean))
         return solve_leaky(self.model, reward, law[:, :-1], self._last)
@@ -64,7 +75,7 @@ class PSRL:
         return seen * self.memory.mean_reward / precision, 1.0 / np.sqrt(precision)
 
     def moved(self, pair: int, reward: float, landing: int, playable: Int[np.ndarray, "actions"]) -> None:
-        self.weight[pair, landing] += 1.0
+        self.memory.land(pair, landing)
 
     def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
         self.memory.add(pairs, rewards)

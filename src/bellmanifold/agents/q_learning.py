@@ -19,6 +19,8 @@ from bellmanifold.ssp import SSP
 class QLearning:
     """Learns move by move."""
 
+    shown_laws = False
+
     def __init__(self, model: SSP, settings: QLearningSettings) -> None:
         self.model, self.settings = model, settings
         self.q = np.full(model.n_pairs, settings.start_value)

@@ -39,7 +39,8 @@ class AgentKind:
         settings: the record that declares its options (`bellmanifold.agents.settings`).
         make: builds an agent from a problem and such a record: its class, or another callable that can be pickled.
         fixed: fields of the record that are not options of this kind, with their values.
-        needs_laws: whether it uses the transition laws of visited pairs.
+        needs_laws: whether it uses the transition laws of visited pairs; if not, it is not shown them.
+        needs_problem: whether it is given the whole problem, as a user's own agent is.
         needs_exact_rewards: whether it takes every reward to be the pair's expected reward.
         own_order: whether the actions keep the problem's order, because the agent was made for it.
         make_block: for agents whose runs are played in lockstep by one program: builds the agents of a block of runs
@@ -52,6 +53,7 @@ class AgentKind:
     make: Callable[[SSP, Any], Agent]
     fixed: Options = field(default_factory=dict)
     needs_laws: bool = True
+    needs_problem: bool = False
     needs_exact_rewards: bool = False
     own_order: bool = False
     make_block: Callable[[Sequence[SSP], Any, Sequence[int]], Sequence[Agent]] | None = None
@@ -67,7 +69,16 @@ class AgentKind:
         return 1 if self.make_block is None else WIDTH
 
     def build(self, model: SSP, given: Options) -> Agent:
-        return self.make(model, self.settings_for(model, given))
+        return self.make(self.as_shown(model, given), self.settings_for(model, given))
+
+    def as_shown(self, model: SSP, given: Options) -> SSP:
+        """The problem as this agent is given it: without laws and rewards, unless it is shown those of played pairs."""
+        return model if self.is_shown_laws(given) else model.opened()
+
+    def is_shown_laws(self, given: Options) -> bool:
+        """Whether such an agent is shown the law of every pair it plays."""
+        told = self.needs_laws and self.resolve_options(given).get("laws", "known") == "known"
+        return told or self.needs_problem
 
     def settings_for(self, model: SSP, given: Options) -> Any:
         """Its settings record: options as given, otherwise as the problem states them, otherwise the defaults."""
@@ -126,15 +137,14 @@ def kind_of(agent: Any) -> AgentKind:
         return agent
     if isinstance(agent, str):
         return find_agent(agent)
+    own = ("your own", records.PlanSettings)
     if isinstance(agent, Agent) and not isinstance(agent, type):
         name = type(agent).__name__
         _require_agent(agent, "the agent")
-        return AgentKind(
-            name, "your own", records.PlanSettings, partial(_copy_of, agent), needs_laws=False, own_order=True
-        )
+        return AgentKind(name, *own, partial(_copy_of, agent), needs_laws=False, needs_problem=True, own_order=True)
     if callable(agent):
         name = str(getattr(agent, "__name__", type(agent).__name__))
-        return AgentKind(name, "your own", records.PlanSettings, partial(_made, agent), needs_laws=False)
+        return AgentKind(name, *own, partial(_made, agent), needs_laws=False, needs_problem=True)
     raise BadInputError(
         f"agent is {kind_of_value(agent)}: give a name ({', '.join(list(AGENTS)[:3])}, ...), an object with "
         "policy(rng) and observe(pairs, rewards), or a class whose objects have these methods"
@@ -205,7 +215,7 @@ def check_supported(kind: AgentKind, world: World, given: Options) -> None:
             NUMBERS.require(int(resolved[option] or 1) * (world.model.n_pairs + NUMBERS_OF_DRAW), option)
     exact = kind.needs_exact_rewards or (resolved.get("epsilon") == 0.0 and not noise)
     laws = resolved.get("laws", "known")
-    if resolved.get("concentration") is not None and laws != "dirichlet":
+    if resolved.get("concentration") is not None and resolved.get("laws") not in (None, "dirichlet"):
         raise BadInputError("concentration is that of a Dirichlet prior: give --laws dirichlet too, or leave it out")
     if kind.needs_laws and laws == "known" and not world.has_laws:
         able = ", ".join(other.name for other in AGENTS.values() if not other.needs_laws)

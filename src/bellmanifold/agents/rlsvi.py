@@ -29,6 +29,8 @@ MOST_SHRINK = 1.0 - 1e-10
 class RLSVI:
     """Plays the greedy policy of randomly perturbed action values."""
 
+    shown_laws = False
+
     def __init__(self, model: SSP, settings: RLSVISettings) -> None:
         self.model, self.settings = model, settings
         self.memory = Memory(model)

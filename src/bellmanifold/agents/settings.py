@@ -94,7 +94,8 @@ class PlanSettings:
     """Options shared by agents that choose policies; the only ones of `nearest` and of users' own agents.
 
     Attributes:
-        replan: continue episodes when a state repeats, and let the agent replan when it has seen something new.
+        replan: continue episodes when a state repeats, and let the agent look again when a pair is new or its count
+            has doubled.
     """
 
     replan: bool = flag(False)
@@ -174,10 +175,12 @@ class PSRLSettings(PlanSettings):
     Attributes:
         noise_sd: sd of the rewards' noise.
         optimism: play the most promising of this many sampled problems.
+        concentration: concentration of the Dirichlet prior of a law; inferred unless given.
     """
 
     noise_sd: float = moderate(1.0)
     optimism: int = whole(1)
+    concentration: float | None = concentrated(None)
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,8 @@ from bellmanifold.ssp import SSP
 class UCBQ:
     """Learns move by move and is greedy with respect to its optimistic values."""
 
+    shown_laws = False
+
     def __init__(self, model: SSP, settings: UCBQSettings) -> None:
         self.model, self.settings = model, settings
         self.horizon = model.n_states if settings.horizon is None else settings.horizon

@@ -154,6 +154,27 @@ class SteppedWorld:
         return state
 
 
+class WithoutTable:
+    """A world as an agent meets it that is shown no laws: states, actions, and steps; its `model` holds nothing else.
+
+    Whatever the table of the world says of laws and rewards, an agent that plays here, and the loop that plays it, do
+    the same as long as the steps are the same. Only which states and actions there are is taken from the table.
+    """
+
+    has_laws = False
+    may_loop = True
+    """Any state might be visited again."""
+
+    def __init__(self, world: World) -> None:
+        self.model = world.model.opened()
+        self.start, self.step, self.playable = world.start, world.step, world.playable
+
+
+def world_as_shown(world: World, shown_laws: bool) -> World:
+    """The world to play in: without a table unless its laws are shown."""
+    return world if shown_laws or not world.has_laws else WithoutTable(world)
+
+
 def open_world(problem: Any) -> World:
     """The world of a problem or a Gymnasium environment; a world is returned unchanged."""
     if isinstance(problem, SSP):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import mean, median
 from typing import TYPE_CHECKING, Annotated, Any
@@ -52,12 +53,14 @@ class LearnOptions:
     laws: Annotated[
         LawsName | None,
         typer.Option(
-            help="Show the agent the law of every pair it plays (known, the default), or only where it lands.",
+            help="Show the agent the law of every pair it plays (known, the default), or only where it lands: "
+            "no table is used then.",
             show_default=False,
         ),
     ] = None
     concentration: Annotated[
-        float | None, typer.Option(metavar="A", help="Of the Dirichlet prior of each law; inferred unless given.")
+        float | None,
+        typer.Option(metavar="A", help="Of the Dirichlet prior of each law (also of psrl's); inferred unless given."),
     ] = None
     optimism: Annotated[
         int | None, typer.Option(metavar="M", help="Play the most promising of M draws [default: 1].")
@@ -76,7 +79,9 @@ class LearnOptions:
     ] = None
     replan: Annotated[
         bool,
-        typer.Option("--replan", help="Continue when a state repeats; the agent replans when it sees something new."),
+        typer.Option(
+            "--replan", help="Go on when a state repeats; look again at what is new or seen twice as often as before."
+        ),
     ] = False
     until_loss: Annotated[
         float | None,
@@ -110,7 +115,12 @@ def learn(
         Path | None, typer.Option(metavar="FILE", help="Draw the completed regret, as .png, .pdf or .svg.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", parser=directory, help="Keep the runs there, as `sweep` does.")
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            parser=directory,
+            help="Keep the runs there; the same command goes on where it was interrupted.",
+        ),
     ] = None,
     json_out: AsJson = False,
 ) -> None:
@@ -160,36 +170,43 @@ def _open_problem(model: str, discount: float | None, out: Path | None) -> tuple
 
 
 def _play_runs(problem: Any, entry: dict[str, Any], runs: int, seed: int, out: Path | None) -> Learning:
-    """Play all runs and store each one when it ends; `entry` is an entry of a plan."""
+    """Play the runs that are not stored, and store each one when it ends; `entry` is an entry of a plan."""
     from bellmanifold.runs.learning import learn as let_learn
 
     done = 0
 
-    def kept() -> str:
-        there = f"{done} of {runs} runs are in {out}" if out is not None else "nothing is kept without --out"
-        return f"{there}; run the same command again to play them all"
+    def how_to_go_on() -> str:
+        if out is None:
+            return "nothing is kept without --out; the same command plays all runs from the start"
+        return f"{done} of {runs} runs are in {out}; the same command plays only the others"
 
-    with _keeper(out, entry, range(seed, seed + runs)) as keep, interruptible(kept) as require_no_interrupt:
+    with _keeper(out, entry, range(seed, seed + runs)) as (kept, keep), interruptible(how_to_go_on) as require_none:
+        done = len(kept)
+        if kept:
+            typer.echo(f"{done} of {runs} runs are in {out} and are not played again", err=True)
 
         def after_run(run: Run) -> None:
             nonlocal done
-            require_no_interrupt()
+            require_none()
             keep(run)
             done += 1
 
         how = {name: value for name, value in entry.items() if name != "model"}
-        learning = let_learn(problem, runs=runs, seed=seed, after_run=after_run, **how)
+        learning = let_learn(problem, runs=runs, seed=seed, after_run=after_run, kept=kept, **how)
     return replace(learning, out=None if out is None else str(out))
 
 
-def _keeper(out: Path | None, entry: dict[str, Any], seeds: range) -> AbstractContextManager[Callable[[Run], None]]:
+def _keeper(
+    out: Path | None, entry: dict[str, Any], seeds: range
+) -> AbstractContextManager[tuple[Mapping[int, Run], Callable[[Run], None]]]:
+    """Runs that are stored, and a function that stores another."""
     from bellmanifold.runs.run import LARGEST_SEED
-    from bellmanifold.sweeps.store import keep_runs
+    from bellmanifold.sweeps.kept import keep_runs
 
     wrong = not seeds or seeds[0] < 0 or seeds[-1] > LARGEST_SEED or entry["episodes"] < 1
     if out is None or wrong:  # `learn` itself reports the error
-        return nullcontext(lambda run: None)
-    return keep_runs(out, entry, seeds)
+        return nullcontext(({}, lambda run: None))
+    return keep_runs(out, entry, seeds, partial(typer.echo, err=True))
 
 
 def _print_learning(answer: dict[str, Any]) -> None:

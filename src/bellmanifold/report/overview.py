@@ -16,13 +16,14 @@ from bellmanifold.runs.metrics import sample_sd
 from bellmanifold.sweeps.plan import RunSettings
 
 MOST_MISSING = 20
+REGRETS = ("completed regret (sd)", "gap regret (sd)")
 ROUNDING = 1e-12
 """Final values that differ by at most this share count as equal: the difference is due to the order of summation."""
 
 
 def overview(contents: Contents, paper: bool = False) -> str:
     """The table of all cells; for the `paper` with its definition of regret as well, which giving up improves."""
-    head = ("problem", "agent", "settings", "runs", "episodes", "first optimal policy", "completed regret (sd)")
+    head = ("problem", "agent", "settings", "runs", "episodes", "first optimal policy", *REGRETS)
     stops = any(np.isfinite(cell.expected_loss).any() for cell in contents.cells)
     at_stop = ("stopped exploring", "expected loss then", "true loss then") if stops else ()
     more = ("arrived", *(("regret as in the paper (sd)",) if paper else ()), *at_stop, "seconds per run")
@@ -42,6 +43,7 @@ def _row(cell: Cell, paper: bool, stops: bool) -> list[str]:
         str(settings.episodes),
         first,
         _at_the_end(cell.completed),
+        _at_the_end(cell.gap),
         f"{np.mean(cell.arrived):.0%}",
         *([_at_the_end(cell.regret)] if paper else []),
         *(_at_the_stop(cell) if stops else []),

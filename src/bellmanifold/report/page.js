@@ -260,7 +260,7 @@
     const loss = run.expected_loss === null ? [] : [`Expected loss ${orUnknown(run.expected_loss[episode])}, true loss of the policy played ${orUnknown(run.true_loss[episode])}; ${over}.`];
     return [
       `Episode ${episode + 1} of ${run.moves.length}: ${run.length[episode]} ${run.length[episode] === 1 ? "move" : "moves"}${cut}, ${end}.`,
-      `Reward ${amount(run.reward[episode])}, completed regret ${orUnknown(run.regret[episode])}; ${judged}.`,
+      `Reward ${amount(run.reward[episode])}, completed regret ${orUnknown(run.regret[episode])}, gap regret ${orUnknown(run.gap[episode])}; ${judged}.`,
       ...loss,
       `${seen} of ${stage.scene.pair_state.length} pairs played so far.` + (run.pie === null ? " Beliefs about actions were not recorded in this run." : ""),
     ].join("\n");

@@ -1,7 +1,7 @@
 """Reading the runs of a directory, cell by cell.
 
 A *cell* is what a curve averages over: runs that differ only in their seeds. Runs are read one at a time, and only
-their curves are kept: eight numbers per episode. A run that occurs twice, even under different names, is counted once.
+their curves are kept: nine numbers per episode. A run that occurs twice, even under different names, is counted once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bellmanifold.sweeps.store import read_arrays
 REQUIRED = ("regret", "completed_regret", "goal_reached", "optimal", "coverage", "seconds_total", "optimal_value")
 ROUNDING = 12
 """Decimal digits of a loss: an optimal policy's value equals the optimum up to rounding."""
-CURVES = (*REQUIRED, *LOSSES, "route", "route_probability")
+CURVES = (*REQUIRED, *LOSSES, "gap_regret", "route", "route_probability")
 
 
 class RunFile(NamedTuple):
@@ -64,6 +64,7 @@ class Cell:
         settings: settings of the first run.
         regret: cumulative regret of each run as the paper defines it, shape (runs, episodes) when stacked; likewise
         completed: cumulative completed regret;
+        gap: cumulative gap regret, NaN if unknown;
         arrived: 1 if the episode ended at the goal, otherwise 0;
         believed: probability that the agent assigned to the optimal routes, NaN if unknown;
         optimal: 1 if the policy played was optimal, otherwise 0, NaN if the optimum is unknown;
@@ -77,6 +78,7 @@ class Cell:
     runs: list[RunFile] = field(default_factory=list)
     regret: list[Float[np.ndarray, "episodes"]] = field(default_factory=list)
     completed: list[Float[np.ndarray, "episodes"]] = field(default_factory=list)
+    gap: list[Float[np.ndarray, "episodes"]] = field(default_factory=list)
     arrived: list[Float[np.ndarray, "episodes"]] = field(default_factory=list)
     believed: list[Float[np.ndarray, "episodes"]] = field(default_factory=list)
     optimal: list[Float[np.ndarray, "episodes"]] = field(default_factory=list)
@@ -145,6 +147,7 @@ def read_directory(directory: Path, one_more: Callable[[], None] = lambda: None)
         cell.runs.append(RunFile(path, settings))
         cell.regret.append(np.cumsum(found["regret"]))
         cell.completed.append(np.cumsum(found["completed_regret"]))
+        cell.gap.append(np.cumsum(gaps(found)))
         cell.arrived.append(found["goal_reached"].astype(np.float64))
         cell.optimal.append(np.where(np.isnan(found["optimal_value"]), np.nan, found["optimal"]))
         cell.coverage.append(found["coverage"])
@@ -232,6 +235,11 @@ def losses(
     unknown = np.full(len(found["completed_regret"]), np.nan)
     expected, true, stopped = (found.get(name, unknown) for name in LOSSES)
     return expected, np.round(true, ROUNDING), np.asarray(stopped > 0, dtype=np.bool_)
+
+
+def gaps(found: Mapping[str, np.ndarray]) -> Float[np.ndarray, "episodes"]:
+    """Gap regret of each episode; NaN if not recorded."""
+    return np.asarray(found.get("gap_regret", np.full(len(found["completed_regret"]), np.nan)), dtype=np.float64)
 
 
 def _belief_in_optimum(found: Mapping[str, np.ndarray], model: SSP | None) -> Float[np.ndarray, "episodes"]:

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from bellmanifold.figures.positions import on_grid, positions
 from bellmanifold.formats.files import label, locate_errors
 from bellmanifold.report.overview import describe, own_choices
-from bellmanifold.report.reading import RunFile, losses
+from bellmanifold.report.reading import RunFile, gaps, losses
 from bellmanifold.report.text import LONG, SHORT, display_name, outline, round_values
 from bellmanifold.runs.routes import read_routes
 from bellmanifold.ssp import SSP
@@ -61,7 +61,7 @@ def scene(model: SSP, reference: str) -> dict[str, Any]:
 
 def run_of(file: RunFile, model: SSP, number: int) -> dict[str, Any]:
     """A run as data for the player; `number` is that of its problem's scene."""
-    found, _ = read_arrays(file.path, (*HAPPENED, *LOSSES, *BELIEVED))
+    found, _ = read_arrays(file.path, (*HAPPENED, *LOSSES, "gap_regret", *BELIEVED))
     with locate_errors(label(file.path)):
         require_fit(found, HAPPENED, file.settings.episodes, model.n_pairs)
     begin = np.concatenate([[0], np.cumsum(found["moves"])])
@@ -77,6 +77,7 @@ def run_of(file: RunFile, model: SSP, number: int) -> dict[str, Any]:
         "first": _first_played(pair, begin, model.n_pairs),
         "reward": round_values(found["total_reward"]),
         "regret": round_values(np.round(found["completed_regret"], 12)),
+        "gap": round_values(np.round(gaps(found), 12)),
         "goal": found["goal_reached"].astype(int).tolist(),
         "optimal": None if np.isnan(found["optimal_value"]) else found["optimal"].astype(int).tolist(),
         **_losses(found),

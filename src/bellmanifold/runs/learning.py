@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -28,7 +28,17 @@ from bellmanifold.ssp import SSP, require_closed
 if TYPE_CHECKING:
     import pandas
 
-BY_EPISODE = ("reward", "regret", "completed_regret", "reached_goal", "optimal", "coverage", "moves", "capped")
+BY_EPISODE = (
+    "reward",
+    "regret",
+    "completed_regret",
+    "gap_regret",
+    "reached_goal",
+    "optimal",
+    "coverage",
+    "moves",
+    "capped",
+)
 """Columns for each episode in the table of runs."""
 
 
@@ -90,6 +100,12 @@ class Learning(Shown):
         }
 
     @property
+    def _gaps(self) -> list[float | None] | None:
+        """Mean gap regret of each episode; None if no optimum is known."""
+        found = np.mean([run.gap_regret for run in self.runs], axis=0)
+        return None if np.isnan(self.runs[0].optimal_value) else for_json(found)
+
+    @property
     def _may_stop(self) -> bool:
         """Whether the runs could stop exploring (`until_loss`)."""
         return self.runs[0].options.get("until_loss") is not None
@@ -144,6 +160,7 @@ class Learning(Shown):
             "cumulative_completed_regret_sd": for_json(completed.sd),
             "cumulative_completed_regret_interval": _listed_pairs(completed.interval),
             "expected_regret_mean": for_json(self.expected_regret),
+            "gap_regret_mean": self._gaps,
             "coverage_mean": for_json(np.mean([run.coverage for run in runs], axis=0)),
             "goal_reached_mean": for_json(np.mean([run.reached_goal for run in runs], axis=0)),
             "optimal_mean": for_json(optimal),
@@ -165,6 +182,7 @@ def learn(
     seed: int = 0,
     *,
     after_run: Callable[[Run], object] | None = None,
+    kept: Mapping[int, Run] | None = None,
     progress: bool | None = None,
     discount: float | int | None = None,
     **options: Any,
@@ -179,6 +197,7 @@ def learn(
         runs: number of runs; run i has the seed `seed + i`, which also determines the order of every state's actions.
         seed: fixes every result except running times.
         after_run: called with each run as soon as it is done, for example to store it.
+        kept: runs that were played before with the same arguments, by seed; they are not played again.
         progress: show progress after two seconds; by default on terminals and in notebooks.
         discount: learn the discounted problem instead: every move ends the episode with probability 1 - discount.
         options: the agent's options, such as `epsilon`, `prior_scale`, `optimism`; None means not given.
@@ -207,12 +226,14 @@ def learn(
     check_supported(kind, world, options)
     best = find_optimum(world.model, world.has_laws)
     messages: tuple[str, ...] = () if best.reason is None else (f"there is no optimum to compare with: {best.reason}",)
-    done = []
-    with show_count(f"learning with {kind.name}", "episodes", runs * episodes, progress) as one_more:
-        for run in play_runs(problem, kind, episodes, range(seed, seed + runs), options, best, one_more):
-            done.append(run)
+    seeds, found = range(seed, seed + runs), dict(kept or {})
+    left = [own for own in seeds if own not in found]
+    with show_count(f"learning with {kind.name}", "episodes", len(left) * episodes, progress) as one_more:
+        for run in play_runs(problem, kind, episodes, left, options, best, one_more) if left else ():
+            found[run.seed] = run
             if after_run is not None:
                 after_run(run)
+    done = [found[own] for own in seeds]
     noisy = any(options.get(name) not in (None, False) for name in NOISE)
     if "epsilon" in kind.options or kind.needs_exact_rewards:
         messages += () if noisy else _varying(done)

@@ -8,8 +8,17 @@ regret* treats an episode that did not reach the goal as if an optimal policy ha
 
 so it is non-negative in expectation, whatever an agent does; V*(goal) = 0, and the two agree for episodes that reach
 the goal. *Expected regret* is a property of the played policy: the optimal value minus the policy's exact value; NaN
-where this is infinite because the policy, played from the start, may never reach the goal. A policy is *optimal* if its
-exact value at the start equals the optimum within a relative tolerance of 1e-9 (and within rounding where that is 0).
+where this is infinite because the policy, played from the start, may never reach the goal, or was replaced on the way.
+*Gap regret* belongs to the moves, whoever decided them and however often the agent changed its mind:
+
+    gap regret = sum over the moves played of V*(state) - Q*(state, action).
+
+Each term is what that move gives up if everything after it is optimal, so it is never negative and free of the luck of
+landings and rewards. Since V*(s) - Q*(s, a) = V*(s) - E[reward + V*(next state)], the sum over an episode differs from
+its completed regret by a martingale, and the two have the same expectation.
+
+A policy is *optimal* if its exact value at the start equals the optimum within a relative tolerance of 1e-9 (and within
+rounding where that is 0).
 
 *Coverage* is the fraction of the pairs reachable from the start that have been played: other pairs can never be seen,
 so an agent that has seen all it can has coverage 1.
@@ -82,6 +91,12 @@ class Yardstick:
             return None
         names = [self.model.pair_name(i) for i in range(self.model.n_pairs)]
         return np.array([action == "left" and len(set(state.split(","))) == 1 for state, action in names])
+
+    @cached_property
+    def gaps(self) -> Float[np.ndarray, "pairs"]:
+        """V*(s) - Q*(s, a) of each pair; NaN without an optimum, and for pairs that cannot be reached."""
+        value = self.optimum.value[:-1]
+        return np.maximum(value[self.model.pair_state] - self.model.backup(value), 0.0)
 
     def value(self, policy: Int[np.ndarray, "states"]) -> float:
         """Expected reward of an episode with a policy; -inf if it may never reach the goal."""

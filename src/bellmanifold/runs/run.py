@@ -20,7 +20,7 @@ from bellmanifold.agents.agent import Agent, Beliefs, believes, shows_beliefs
 from bellmanifold.agents.episodes import Episode, play_episodes
 from bellmanifold.agents.registry import AgentKind, check_supported, kind_of, make_agent
 from bellmanifold.agents.settings import Options
-from bellmanifold.agents.worlds import SimulatedWorld, SteppedWorld, World, open_world
+from bellmanifold.agents.worlds import SimulatedWorld, SteppedWorld, World, open_world, world_as_shown
 from bellmanifold.envs.building import with_action_order
 from bellmanifold.errors import BadInputError
 from bellmanifold.graph import all_pairs
@@ -49,6 +49,7 @@ class Run:
         regret: optimal value minus the reward collected, shape (episodes,).
         completed_regret: the same if an optimal policy had continued every episode that did not reach the goal.
         expected_regret: optimal value minus the value of the played policy; NaN where that is improper or was replaced.
+        gap_regret: sum of V*(s) - Q*(s, a) over the moves played; NaN if the optimum is not known.
         reached_goal: whether the episode ended at the goal.
         optimal: whether the played policy was optimal from the start and was played to the end.
         coverage: fraction of the reachable pairs that had been played by then.
@@ -72,6 +73,7 @@ class Run:
     regret: Float[np.ndarray, "episodes"]
     completed_regret: Float[np.ndarray, "episodes"]
     expected_regret: Float[np.ndarray, "episodes"]
+    gap_regret: Float[np.ndarray, "episodes"]
     reached_goal: Bool[np.ndarray, "episodes"]
     optimal: Bool[np.ndarray, "episodes"]
     coverage: Float[np.ndarray, "episodes"]
@@ -153,7 +155,8 @@ def play_runs(
         block = range(first, first + kind.width)
         worlds = [world_of_run(problem, seed, kind.own_order) for seed in block]
         pairs = zip(worlds, _make_agents(kind, worlds, options, block), block, strict=True)
-        recorders = [_Recorder(world, agent, episodes, seed, optimum, replan) for world, agent, seed in pairs]
+        shown = kind.is_shown_laws(options)
+        recorders = [_Recorder(world, agent, episodes, seed, optimum, replan, shown) for world, agent, seed in pairs]
         wanted = [recorder for recorder in recorders if recorder.seed in seeds]
         for _ in range(episodes):
             took = sum(recorder.next_episode() for recorder in recorders)
@@ -175,18 +178,19 @@ def _make_agents(kind: AgentKind, worlds: Sequence[World], options: Options, see
     if kind.make_block is None:
         return [make_agent(kind, world, options) for world in worlds]
     check_supported(kind, worlds[0], options)
-    return kind.make_block([world.model for world in worlds], kind.settings_for(worlds[0].model, options), seeds)
+    models = [kind.as_shown(world.model, options) for world in worlds]
+    return kind.make_block(models, kind.settings_for(worlds[0].model, options), seeds)
 
 
 class _Recorder:
-    """A run in progress, played one episode at a time, and its records."""
+    """A run in progress, played one episode at a time, and its records; only they may look at a table not `shown`."""
 
     def __init__(
-        self, world: World, agent: Agent, episodes: int, seed: int, optimum: Optimum | None, replan: bool
+        self, world: World, agent: Agent, episodes: int, seed: int, optimum: Optimum | None, replan: bool, shown: bool
     ) -> None:
         self.world, self.agent, self.seed = world, agent, seed
         self.yardstick = Yardstick(world.model, optimum) if world.has_laws else None
-        self.episodes = play_episodes(world, agent, episodes, play_seed(seed), replan=replan)
+        self.episodes = play_episodes(world_as_shown(world, shown), agent, episodes, play_seed(seed), replan=replan)
         self.played: list[Episode] = []
         self.seconds: list[float] = []
         self.routes = all_routes(world.model) if world.has_laws and believes(agent) else ()
@@ -263,17 +267,19 @@ def _against_the_optimum(played: list[Episode], yardstick: Yardstick | None) -> 
     """Measures relative to the optimum; NaN, False or None where it is unknown."""
     reward = np.array([episode.rewards.sum() for episode in played])
     best, bad, value = np.nan, None, np.full(len(played), np.nan)
-    afterwards, optimal = value, np.zeros(len(played), dtype=bool)
+    afterwards, gap, optimal = value, value, np.zeros(len(played), dtype=bool)
     if yardstick is not None:
         best, bad = yardstick.optimum.at_start, yardstick.bad_pairs
         value = np.array([-np.inf if episode.changed else yardstick.value(episode.policy) for episode in played])
         afterwards = yardstick.optimum.value[[episode.last for episode in played]]
+        gap = np.array([yardstick.gaps[episode.pairs].sum() for episode in played])
         optimal = np.array([yardstick.is_optimal(v) for v in value.tolist()])
     return {
         "optimal_value": best,
         "regret": best - reward,
         "completed_regret": best - (reward + afterwards),
         "expected_regret": np.where(np.isfinite(value), best - value, np.nan),
+        "gap_regret": gap,
         "optimal": optimal,
         "solved_episode": None if bad is None else solved_episode(np.array([bad[e.pairs].any() for e in played])),
     }

@@ -36,9 +36,14 @@ FORMAT = "bellmanifold.run/1"
 _LIBRARIES = ("numpy", "scipy", "jax", "jaxlib", "xarray", "gymnasium")
 LOSSES = ("diagnostic_expected_loss", "expected_regret", "diagnostic_stopped")
 """Expected loss of a run with `until_loss`, its true loss, and whether it had stopped exploring."""
-EACH_EPISODE = ("regret", "completed_regret", "optimal", "coverage", "total_reward", "goal_reached", "moves", *LOSSES)
+LATER = ("gap_regret", "last", "changed", "cut_off")
+"""What files of earlier versions lack: to readers it is unknown there."""
+EACH_EPISODE = (
+    *("regret", "completed_regret", "optimal", "coverage", "total_reward", "goal_reached", "capped", "moves"),
+    *(*LOSSES, *LATER),
+)
 SINGLE = ("seconds_total", "optimal_value")
-WHOLE = ("moves", "pair", "route")
+WHOLE = ("moves", "last", "pair", "policy", "route")
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,22 +70,27 @@ def prepare(source: Any) -> Problem:
 def record(settings: RunSettings, problem: Problem, run: Run) -> xr.Dataset:
     """The record of a run, with one entry per episode; see `bellmanifold.runs.metrics` for the measures.
 
-    `pair` and `reward` list the pairs played and their rewards, move by move; entry k of `moves` is the number of moves
-    in episode k. `action_probability` and `q_mean`, if present, are the agent's beliefs about each pair when it chose
-    the policy, NaN where unknown. `solved_episode` is NaN if the problem was not solved or bsuite's rule does not
-    apply.
+    `last` is the state in which an episode ended, with the number of states for the goal; `changed` says whether the
+    policy was replaced on the way. `pair` and `reward` list the pairs played and their rewards, move by move; entry k
+    of `moves` is the number of moves in episode k. `action_probability` and `q_mean`, if present, are the agent's
+    beliefs about each pair when it chose the policy, NaN where unknown. `solved_episode` is NaN if the problem was not
+    solved or bsuite's rule does not apply.
     """
     numbers = run.model.numbers_in(problem.model).astype(np.int32)
     each: dict[str, Any] = {
         "regret": run.regret,
         "completed_regret": run.completed_regret,
         "expected_regret": run.expected_regret,
+        "gap_regret": run.gap_regret,
         "total_reward": run.reward,
         "goal_reached": run.reached_goal,
         "optimal": run.optimal,
         "coverage": run.coverage,
         "capped": run.capped,
         "moves": run.moves.astype(np.int32),
+        "last": np.array([episode.last for episode in run.played], dtype=np.int32),
+        "changed": np.array([episode.changed for episode in run.played]),
+        "cut_off": np.array([episode.end == "cut off" for episode in run.played]),
         "seconds_episode": run.seconds,
     } | {f"diagnostic_{name}": values for name, values in run.diagnostics.items()}
     data: dict[str, Any] = {name: (("episode",), values) for name, values in each.items()}

@@ -19,7 +19,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -29,7 +29,6 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from bellmanifold.agents.settings import Value
 from bellmanifold.errors import BadInputError, DiskError
 from bellmanifold.formats.files import (
     label,
@@ -41,11 +40,10 @@ from bellmanifold.formats.files import (
     unwritten,
     write_atomically,
 )
-from bellmanifold.runs.run import Run
 from bellmanifold.sweeps.locks import Presence, one_at_a_time
 from bellmanifold.sweeps.netcdf import read_netcdf, read_variables, write_netcdf
-from bellmanifold.sweeps.plan import Plan, RunSettings, plan_entries
-from bellmanifold.sweeps.record import FORMAT, prepare, read_settings, record
+from bellmanifold.sweeps.plan import Plan, RunSettings
+from bellmanifold.sweeps.record import FORMAT, read_settings
 
 PLAN_FILE = "plan.json"
 PLAN_LOCK = ".plan.lock"
@@ -284,18 +282,3 @@ class Store:
             remedy = "remove it, or choose another --out"
             raise unwritten(f"{label(path)}: cannot be written", error, remedy) from None
         return path
-
-
-@contextmanager
-def keep_runs(out: Path, entry: Mapping[str, Value], seeds: range) -> Iterator[Callable[[Run], None]]:
-    """Claim a directory for the runs of `learn`, as a sweep would; yields a function that writes a run.
-
-    `entry` holds the settings shared by the runs: model, agent, episodes and options (None means not given).
-    """
-    shared = {name: value for name, value in entry.items() if value is not None}
-    plan = plan_entries([{**shared, "seed": seed} for seed in seeds])
-    settings = {run.seed: run for run in plan.runs}
-    problem = prepare(plan.problems[str(entry["model"])])
-    store = Store(out)
-    with store.claim(plan):
-        yield lambda run: store.write(settings[run.seed], encode(record(settings[run.seed], problem, run)))
