@@ -341,7 +341,7 @@ def advice_of(summary: Summary, tried: Int[np.ndarray, "pairs"], tolerance: floa
 
 def check_proper(target: Target) -> None:
     """Raise if the posterior gives improper policies any probability."""
-    if target.loops and not target.is_exact and not target.proper_only and target.laws is None:
+    if target.loops and not target.is_exact and not target.proper_only:
         exact = "" if target.epsilon == 0 else " or --epsilon 0"
         raise UnsupportedError(
             "the posterior gives probability to policies that never reach the goal and have no value: use --proper-only"

@@ -150,8 +150,7 @@ class Summary(Shown):
     @cached_property
     def improper_mass(self) -> Estimate:
         """Probability that the greedy policy is improper if unobserved pairs lead to the goal."""
-        known_proper = self.target.is_exact or self.target.proper_only or self.target.laws is not None
-        if known_proper or not self.target.improper_loops:
+        if self.target.is_exact or self.target.proper_only or not self.target.improper_loops:
             return EXACT
         return improper_mass(self.target.model, self.table, self.target.observed)
 
