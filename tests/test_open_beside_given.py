@@ -1,7 +1,7 @@
 """Open laws beside loops of given laws: improper policies have their share of the posterior, and advice refuses them.
 
-In the first example s has two actions. "stay" stays (its law is given), "go" is open and was once seen to end. Both paid
--1 with noise of sd 1. A policy that plays "stay" never arrives. With theta = (x, y) and the law p = P(go leads back),
+In the first example s has two actions. "stay" stays (its law is given), "go" is open and was once seen to end. Both
+paid -1 with noise of sd 1. A policy that plays "stay" never arrives. With theta = (x, y), and p = P(go leads back),
 
     x >= y:  g_stay = x - x = 0,  g_go = y - p x,        x < y:  g_stay = x - y,  g_go = (1 - p) y,
 
@@ -144,10 +144,12 @@ def test_advice_refuses_policies_that_never_arrive(cli, tmp_path):
     for flags in ((), ("--json",)):
         code, out, err = cli("advise", str(problem), str(observed), *FLAGS, *flags)
         assert (code, out) == (3, "")
-        assert "never reach the goal" in err and "--proper-only" in err
+        assert "never reach the goal" in err
+        assert "--proper-only" in err
     code, out, _ = cli("advise", str(problem), str(observed), *FLAGS, "--proper-only", "--json")
     found = json.loads(out)
-    assert code == 0 and found["best"]["policy"] == {"s": "go"}
+    assert code == 0
+    assert found["best"]["policy"] == {"s": "go"}
     assert found["best"]["value"]["mean"] < 0
 
 
