@@ -26,6 +26,7 @@ CALLS = {
     "posterior: number as belief": "bm.posterior(model, data, reward_belief=-5.0)",
     "posterior: text as proper_only": 'bm.posterior(model, data, epsilon=1.0, proper_only="no")',
     "posterior: number as proper_only": "bm.posterior(model, data, epsilon=1.0, proper_only=1)",
+    "posterior: text as costs_only": 'bm.posterior(model, data, reward_belief=(-5.0, 2.0), costs_only="yes")',
     "posterior: text as progress": 'bm.posterior(model, data, progress="yes")',
     "learn: text as progress": 'bm.learn(model, "q-learning", progress="yes")',
     "advise: text as progress": 'bm.advise(model, data, progress="yes")',

@@ -16,19 +16,21 @@ EngineName = Literal["auto", "chart", "mixture", "hmc", "nuts", "rejection"]
 KernelName = Literal["gaussian", "uniform"]
 LawsName = Literal["known", "deterministic", "dirichlet"]
 Method = Literal["vi", "pi", "lp"]
-SWITCHES = ("infer_noise", "proper_only", "stated_noise")
+SWITCHES = ("infer_noise", "proper_only", "costs_only", "stated_noise")
 """Options that are on or off."""
 CHOICES = {"engine": EngineName, "kernel": KernelName, "laws": LawsName, "method": Method}
 """Options whose value is a word, and their possible values."""
 NUMBERS = ("epsilon", "prior_scale", "prior_mean", "noise_sd", "concentration", "discount", "samples", "top", "seed")
 """Options whose value is a number."""
+BELIEFS = ("reward_belief", "cost_belief")
+"""Options whose value is a mean and a standard deviation."""
 FLAT = "flat"
 """The value of `prior_scale` that is a word."""
-_NAMES = "|".join(name.replace("_", "-") for name in (*SWITCHES, *CHOICES, *NUMBERS))
+_NAMES = "|".join(name.replace("_", "-") for name in (*SWITCHES, *CHOICES, *NUMBERS, *BELIEFS))
 _WORDS = "|".join(word for words in CHOICES.values() for word in get_args(words))
 _VALUE = rf"-?\d[\d.]*(?:e[+-]?\d+)?\b|[A-Z]+\b|(?:{_WORDS}|{FLAT})\b"
 _FLAG = re.compile(rf"(\b(?:no|leave|without) )?--({_NAMES})(?![\w-])(?: ({_VALUE}))?")
-_BEGINS = re.compile(rf"^({'|'.join(name for name in (*SWITCHES, *NUMBERS) if '_' in name)})\b(?!=)")
+_BEGINS = re.compile(rf"^({'|'.join(name for name in (*SWITCHES, *NUMBERS, *BELIEFS) if '_' in name)})\b(?!=)")
 _commanded = False
 
 

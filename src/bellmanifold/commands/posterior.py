@@ -114,10 +114,17 @@ def _order_pairs(summary: Summary) -> list[int]:
 
 def _row(answer: dict[str, Any], state: str, action: str) -> tuple[str, ...]:
     found = answer["actions"][state][action]
-    mean, sd = answer["q_mean"][state][action], answer["q_sd"][state][action]
-    se, sd = _or_zero(found["se"], 1e-12), _or_zero(sd, 1e-6 * abs(mean))
-    error = _or_zero(answer["q_mean_se"][state][action], 1e-6 * abs(mean))
-    return (state, action, f"{found['probability']:.4f}", f"{se:.1g}", f"{mean:.4g}", f"{error:.1g}", f"{sd:.4g}")
+    mean, error, sd = (answer[name][state][action] for name in ("q_mean", "q_mean_se", "q_sd"))
+    rounding = 1e-6 * abs(mean or 0.0)
+    return (
+        state,
+        action,
+        f"{found['probability']:.4f}",
+        f"{_or_zero(found['se'], 1e-12):.1g}",
+        "-" if mean is None else f"{mean:.4g}",
+        "-" if error is None else f"{_or_zero(error, rounding):.1g}",
+        "-" if sd is None else f"{_or_zero(sd, rounding):.4g}",
+    )
 
 
 def _prior(answer: dict[str, Any]) -> str:
@@ -129,6 +136,7 @@ def _prior(answer: dict[str, Any]) -> str:
         told = "priors that differ by pair"
     else:
         told = f"prior scale {scale:g}" + (f" and mean {mean:g}" if mean else "")
+    told += ", no move pays" if answer["costs_only"] else ""
     return told + (", proper policies only" if answer["proper_only"] else "")
 
 

@@ -85,6 +85,13 @@ class PosteriorOptions:
         str | None,
         typer.Option(metavar="MEAN,SD", help="Belief about the reward of every pair whose law the problem states."),
     ] = None
+    cost_belief: Annotated[
+        str | None,
+        typer.Option(metavar="MEAN,SD", help="The same in the sign of costs: 5,2 is --reward-belief -5,2."),
+    ] = None
+    costs_only: Annotated[
+        bool, typer.Option("--costs-only", help="No move pays: with --cost-belief 5,2, no cost is below 0.")
+    ] = False
     laws: Annotated[
         LawsName, typer.Option(help="What is known about transition laws that the problem leaves open.")
     ] = "known"
@@ -116,7 +123,8 @@ class PosteriorOptions:
         return asdict(self) | {
             "prior_scale": read_scale(self.prior_scale, may_be_flat=True),
             "proper_only": self.proper_only or None,
-            "reward_belief": _belief(self.reward_belief),
+            "reward_belief": _belief(self.reward_belief, "--reward-belief", "-5,2"),
+            "cost_belief": _belief(self.cost_belief, "--cost-belief", "5,2"),
         }
 
 
@@ -190,12 +198,12 @@ def read_scale(given: str | None, may_be_flat: bool) -> float | str | None:
         raise BadInputError(f"--prior-scale is {quote(given)}: give a positive number{more}") from None
 
 
-def _belief(given: str | None) -> tuple[float, float] | None:
-    """Parse the mean and standard deviation given as `--reward-belief`."""
+def _belief(given: str | None, option: str, example: str) -> tuple[float, float] | None:
+    """Parse the mean and standard deviation given as a belief."""
     if given is None:
         return None
     try:
         mean, sd = (float(part) for part in given.split(","))
     except ValueError:
-        raise BadInputError(f"--reward-belief is {quote(given)}: give MEAN,SD, such as -5,2") from None
+        raise BadInputError(f"{option} is {quote(given)}: give MEAN,SD, such as {example}") from None
     return mean, sd

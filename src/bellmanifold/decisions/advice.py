@@ -12,7 +12,8 @@ The best policy is chosen on one half of the draws and evaluated on the other, i
 the same one: on the draws it was chosen on, its loss would look too small. So the estimates are conservative: the
 policy preferred by half of the draws is at most as good as the best, and the loss is not understated.
 
-Draws whose greedy policy is improper have no values, so posteriors that give probability to such policies are refused.
+Draws whose greedy policy is improper have no values, so posteriors that give probability to such policies are refused,
+and so are those under which these means do not exist (`bellmanifold.decisions.existence`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from bellmanifold.data import Dataset
+from bellmanifold.decisions.existence import check_means
 from bellmanifold.decisions.joint_draws import Half, JointDraws, given_draws, joint_draws
 from bellmanifold.decisions.trials import Trials
 from bellmanifold.decisions.valuation import Planner, Policies, Valuation, Walks
@@ -312,7 +314,8 @@ def advise(
 
     Raises:
         BadInputError: for invalid arguments or contradictory data.
-        UnsupportedError: if the posterior gives improper policies any probability, or cannot be sampled.
+        UnsupportedError: if the posterior gives improper policies any probability, the values that advice rests on have
+            no mean, or the posterior cannot be sampled.
 
     >>> from bellmanifold import envs
     >>> model = envs.two_state()
@@ -335,13 +338,14 @@ def advice_of(summary: Summary, tried: Int[np.ndarray, "pairs"], tolerance: floa
     check_proper(summary.target)
     draws = _draws(summary)
     decision = decide(draws)
+    check_means(draws, decision.policy, summary.tails.mean)
     gain = Trials(draws, decision.by_half).gains(float(decision.loss.value))
     return Advice(summary, decision, gain, draws.sd > 0, tried, tolerance)
 
 
 def check_proper(target: Target) -> None:
     """Raise if the posterior gives improper policies any probability."""
-    if target.loops and not target.is_exact and not target.proper_only and target.laws is None:
+    if target.loops and not target.is_exact and not target.proper_only:
         exact = "" if target.epsilon == 0 else " or --epsilon 0"
         raise UnsupportedError(
             "the posterior gives probability to policies that never reach the goal and have no value: use --proper-only"

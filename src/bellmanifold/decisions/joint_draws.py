@@ -182,7 +182,7 @@ def known_draws(target: Target, budget: Budget, most: int) -> JointDraws:
 
     Parameters that are known to be improper are left out.
     """
-    if target.loops and not target.is_exact and target.laws is None:
+    if target.loops and not target.is_exact:
         target = replace(target, proper_only=True)
     return joint_draws(target, budget, most, only_observed=True)
 

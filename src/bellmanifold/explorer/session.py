@@ -31,6 +31,7 @@ from bellmanifold.formats.files import number, record
 from bellmanifold.formats.observations import data_text
 from bellmanifold.interrupts import interruptible
 from bellmanifold.posteriors.inference import posterior
+from bellmanifold.posteriors.question import with_belief
 from bellmanifold.posteriors.route import Route
 from bellmanifold.posteriors.summary import Summary
 from bellmanifold.ssp import SSP, require_problem
@@ -202,7 +203,8 @@ class Session:
         """Everything to be shown, for JSON, in answer to a message, with an error if it failed."""
         data, summary = self.data, self.summary
         target, routes = summary.target, [_route(route) for route in summary.routes or ()]
-        noisy, belief = summary.epsilon is None, self.now.options.get("reward_belief")
+        noisy = summary.epsilon is None
+        beliefs = [self.now.options.get(name) for name in ("reward_belief", "cost_belief")]
         return {
             "answers": message.get("id") if isinstance(message, Mapping) else None,
             "error": error,
@@ -213,7 +215,7 @@ class Session:
             "q_mean": for_json(summary.q_mean.value),
             "q_sd": for_json(summary.q_sd.value),
             "tried": summary.pies()[1].tolist(),
-            "known": accounts(data if belief is None else data.with_belief(*belief)),
+            "known": accounts(with_belief(data, *beliefs) if any(beliefs) else data),
             "landed": self._landings(),
             "route": routes[0] if routes else None,
             "routes": routes,

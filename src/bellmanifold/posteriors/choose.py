@@ -11,6 +11,7 @@ from bellmanifold.kernels import Uniform
 from bellmanifold.options import EngineName
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.cells import check_cells
+from bellmanifold.posteriors.costs import check_batch
 from bellmanifold.posteriors.cuts import Covering, LargeCutError, check_exact, covering
 from bellmanifold.posteriors.known import Known, everything_known
 from bellmanifold.posteriors.leaks import check_leaks, lacking_variance
@@ -65,9 +66,11 @@ def choose(target: Target, asked: EngineName, budget: Budget) -> Choice:
     try:
         padded = chart_of(target, budget.chart).layout.slot.size
     except TooLargeError as refusal:
+        check_batch(target, str(refusal))
         return Choice("sparse walk", str(refusal), doubt=doubt)
     if PIECE * padded > budget.in_piece:  # few points would fit into memory
         reason = f"the padded problem has {padded} pairs: too many for large batches"
+        check_batch(target, reason)
         return Choice("sparse walk", reason, doubt=doubt)
     if doubt:
         return Choice("walk", "importance weights would be too uneven", doubt=doubt)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from bellmanifold.display import with_error
 from bellmanifold.naming import find_pair, find_state
@@ -36,6 +36,10 @@ class Estimate:
     def of(cls, value: float | np.ndarray, se: float | np.ndarray) -> Estimate:
         """Make an estimate of numbers or arrays."""
         return cls(np.asarray(value, dtype=np.float64), np.asarray(se, dtype=np.float64))
+
+    def without(self, missing: Bool[np.ndarray, "..."]) -> Estimate:
+        """The same with NaN for the numbers that do not exist."""
+        return Estimate.of(np.where(missing, np.nan, self.value), np.where(missing, np.nan, self.se))
 
     def __len__(self) -> int:
         return len(self.value)

@@ -27,6 +27,7 @@ from bellmanifold.options import EngineName, KernelName, LawsName
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.choose import Choice, after_doubt, choose, enumeration
 from bellmanifold.posteriors.contradictions import among_rewards
+from bellmanifold.posteriors.costs import without_payments
 from bellmanifold.posteriors.estimated import Estimate
 from bellmanifold.posteriors.importance import by_importance
 from bellmanifold.posteriors.known import by_prior, by_solver
@@ -64,6 +65,8 @@ def posterior(
     prior_mean: Numbers | None = None,
     prior: PairPriors | None = None,
     reward_belief: tuple[float, float] | None = None,
+    cost_belief: tuple[float, float] | None = None,
+    costs_only: bool = False,
     laws: LawsName = "known",
     concentration: float | int | None = None,
     progress: bool | None = None,
@@ -93,6 +96,8 @@ def posterior(
         prior: mean and sd for single pairs, {(state, action): (mean, sd)}; these take precedence.
         reward_belief: (mean, sd) of a belief about the reward of every pair that has a law in the problem; a flat prior
             is then the default.
+        cost_belief: the same as reward_belief with the sign of a cost: (5, 2) says that moves cost about 5.
+        costs_only: exclude payments above 0, so that no move pays; for beliefs and Gaussian noise under a flat prior.
         laws: how to treat laws that the problem leaves open: nothing may depend on them ("known"), each leads to the
             one state that was seen ("deterministic"), or they are learnt from landings ("dirichlet").
         concentration: concentration of the Dirichlet prior; inferred by default.
@@ -107,15 +112,16 @@ def posterior(
     require_numbers(epsilon=epsilon, noise_sd=noise_sd, discount=discount, concentration=concentration)
     require_whole(samples=samples)
     require_count(top=top, seed=seed)
-    require_flags(proper_only=proper_only, progress=progress)
+    require_flags(proper_only=proper_only, costs_only=costs_only, progress=progress)
     budget = Budget(samples=samples, seed=seed, top=top)
     require_same_problem(model, data)
     if not isinstance(noise, str):
         require_kind(
             noise, Kernel, "noise", 'give the name of a law, as "laplace", or an object of bellmanifold.kernels'
         )
-    if reward_belief is not None:
-        data = with_belief(data, reward_belief)
+    has_belief = reward_belief is not None or cost_belief is not None
+    if has_belief:
+        data = with_belief(data, reward_belief, cost_belief)
         prior_scale = "flat" if prior_scale is None and not data.free.any() else prior_scale
     if discount is not None:
         data = replace(data, model=model.discounted(discount))
@@ -124,13 +130,15 @@ def posterior(
     if values.flat:
         check_flat(data, proper_only)
     if proper_only is None:  # other engines have no such option
-        proper_only = values.flat or (reward_belief is not None and engine in ("auto", "chart"))
+        proper_only = values.flat or (has_belief and engine in ("auto", "chart"))
     if no_law is not None:
         data = rewards_in(whole, data, no_law)
     scale = noise_sd if infer_noise is False else inferred_noise(infer_noise, noise_sd)
     target = stated_target(data, values, proper_only, epsilon, kernel, noise, scale)
     if no_law is not None:
         target = target.with_laws(open_laws, no_law)
+    if costs_only:
+        target = without_payments(target)
     with show_progress("computing the posterior", progress):
         summary = posterior_of(target, budget, engine)
     result = summary.result

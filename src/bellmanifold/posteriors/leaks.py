@@ -10,7 +10,7 @@ with one observed exit become end components once that landing is removed.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -69,8 +69,47 @@ def lacking_variance(target: Target) -> str:
     return ""
 
 
-def heavy_tails(target: Target) -> str:
-    """Why some action values have no mean, or no standard deviation, in words; empty if both exist.
+@dataclass(frozen=True, eq=False)
+class HeavyTails:
+    """Values without moments.
+
+    Attributes:
+        states: states of a loop that may pay and is hardly ever left.
+        what: what values that may come from there lack: "mean" (hence also a standard deviation) or
+            "standard deviation".
+    """
+
+    states: Int[np.ndarray, "states"]
+    what: str
+
+    def sentence(self, target: Target) -> str:
+        """The fact in words, with a remedy."""
+        return (
+            f"values that may come from staying in {state_names(target.model, self.states)} have no {self.what}: "
+            f"staying may pay off, and few exits were observed, so that {self._shown} there "
+            "(probabilities are sound); give a number as --prior-scale, or --discount 0.99"
+        )
+
+    @property
+    def _shown(self) -> str:
+        return "q_mean and q_sd are undefined" if self.what == "mean" else "q_sd is undefined"
+
+    def reaching(self, target: Target) -> Bool[np.ndarray, "pairs"]:
+        """Observed pairs from which these states can be reached. Open laws may lead anywhere."""
+        model, marked = target.model, np.zeros(target.model.n_states + 1, dtype=bool)
+        marked[self.states] = True
+        while True:
+            hit = np.logical_or.reduceat(marked[model.next_state], model.next_start[:-1])
+            hit = target.observed & (hit | target.open)
+            more = marked.copy()
+            more[model.pair_state[hit]] = True
+            if (more == marked).all():
+                return hit
+            marked = more
+
+
+def heavy_tails(target: Target) -> HeavyTails | None:
+    """Which action values have no mean, or no standard deviation; None if both exist.
 
     Under a prior that is flat over rewards no density bounds values. A class that pays r > 0 on average, and whose leak
     L has density L^(w - 1) near 0, has a value of about r / L, with a mean if w > 1 and a variance if w > 2. Under a
@@ -78,18 +117,12 @@ def heavy_tails(target: Target) -> str:
     """
     laws = target.laws
     if laws is None or not target.prior.flat or laws.discount < 1.0:
-        return ""
+        return None
     never = _paying_class(target, laws)
-    once = _left_once(target, laws) if never is None else None
-    found, what = (never, "mean") if never is not None else (once, "standard deviation")
-    if found is None:
-        return ""
-    names = state_names(target.model, np.sort(found))
-    return (
-        f"values that may come from staying in {names} have no {what}: staying may pay off, and few exits were "
-        "observed; q_mean and q_sd say little there (probabilities are sound); give a number as --prior-scale, or "
-        "--discount 0.99"
-    )
+    if never is not None:
+        return HeavyTails(np.sort(never), "mean")
+    once = _left_once(target, laws)
+    return None if once is None else HeavyTails(np.sort(once), "standard deviation")
 
 
 def _optimistic_rewards(target: Target) -> Float[np.ndarray, "pairs"]:

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from bellmanifold.data import Dataset
-from bellmanifold.errors import BadInputError, UnsupportedError, count_of, quote, require_kind
+from bellmanifold.errors import BadInputError, UnsupportedError, count_of, quote, require_kind, require_numbers
 from bellmanifold.kernels import Gaussian, Kernel, named_kernel
 from bellmanifold.noise import HalfNormal, InferredScale, KnownScale, NoiseModel
 from bellmanifold.options import KernelName
@@ -81,16 +81,21 @@ def inferred_noise(prior: bool | LogPrior, noise_sd: float | int | None) -> LogP
     return HalfNormal() if prior is True else prior
 
 
-def with_belief(data: Dataset, belief: Any) -> Dataset:
-    """The data with a belief about every reward; error messages name the argument `reward_belief`."""
+def with_belief(data: Dataset, reward_belief: Any, cost_belief: Any = None) -> Dataset:
+    """The data with a belief about every reward, stated as one of rewards or of costs."""
+    if reward_belief is not None and cost_belief is not None:
+        raise BadInputError("reward_belief and cost_belief say the same with opposite signs: leave one of the two out")
+    name, belief = ("reward_belief", reward_belief) if cost_belief is None else ("cost_belief", cost_belief)
     remedy = "give (mean, sd), two numbers"
-    require_kind(belief, (tuple, list), "reward_belief", remedy)
+    require_kind(belief, (tuple, list), name, remedy)
     if len(belief) != 2:
-        raise BadInputError(f"reward_belief has {count_of(len(belief), 'number')}: {remedy}")
+        raise BadInputError(f"{name} has {count_of(len(belief), 'number')}: {remedy}")
+    mean, sd = belief
     try:
-        return data.with_belief(*belief)
+        require_numbers(mean=mean, sd=sd)
+        return data.with_belief(mean if cost_belief is None else -mean, sd)
     except BadInputError as error:
-        raise BadInputError(f"reward_belief: {error}") from None
+        raise BadInputError(f"{name}: {error}") from None
 
 
 def rewards_in(whole: SSP, data: Dataset, no_law: Bool[np.ndarray, "pairs"]) -> Dataset:

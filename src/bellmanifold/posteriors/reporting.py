@@ -143,6 +143,7 @@ def as_json(summary: Summary) -> dict[str, Any]:
         "prior_scale": "flat" if summary.target.prior.flat else _common_value(summary.target.prior.sd),
         "prior_mean": _common_value(summary.target.prior.mean),
         "proper_only": summary.target.proper_only,
+        "costs_only": summary.target.costs_only,
         "observed_pairs": int(summary.target.observed.sum()),
         "dimension": summary.dimension,
         "log_evidence": None if evidence is None else or_null(evidence.value),

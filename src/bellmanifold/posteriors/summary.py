@@ -21,7 +21,6 @@ from bellmanifold.options import spoken
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.contradictions import with_prior
 from bellmanifold.posteriors.estimated import Estimate, PairEstimate
-from bellmanifold.posteriors.leaks import heavy_tails
 from bellmanifold.posteriors.policies import (
     PolicyTable,
     action_probabilities,
@@ -33,6 +32,7 @@ from bellmanifold.posteriors.policies import (
 from bellmanifold.posteriors.reporting import as_json, best_pairs, card_of, columns_of, route_columns, words_of
 from bellmanifold.posteriors.result import Result
 from bellmanifold.posteriors.route import Route
+from bellmanifold.posteriors.tails import Tails, sentence, tails_of
 from bellmanifold.posteriors.target import Target
 
 if TYPE_CHECKING:
@@ -109,15 +109,20 @@ class Summary(Shown):
         """Greedy policies with their weights."""
         return self.result.table
 
-    @property
-    def q_mean(self) -> PairEstimate:
-        """Posterior means of the action values, shape (pairs,); `q_mean["s1", "go"]` is the mean of one pair."""
-        return PairEstimate.by_pair(self.target.model, self.result.q_mean)
+    @cached_property
+    def tails(self) -> Tails:
+        """The action values that have no mean."""
+        return tails_of(self.target, self.result, self.budget)
 
-    @property
+    @cached_property
+    def q_mean(self) -> PairEstimate:
+        """Posterior means of the action values, NaN where there is none; `q_mean["s1", "go"]` is that of one pair."""
+        return PairEstimate.by_pair(self.target.model, self.result.q_mean.without(self.tails.mean))
+
+    @cached_property
     def q_sd(self) -> PairEstimate:
-        """Posterior standard deviations of the action values, shape (pairs,)."""
-        return PairEstimate.by_pair(self.target.model, self.result.q_sd)
+        """Posterior standard deviations of the action values, NaN where there is none, shape (pairs,)."""
+        return PairEstimate.by_pair(self.target.model, self.result.q_sd.without(self.tails.sd))
 
     @property
     def log_evidence(self) -> Estimate | None:
@@ -150,8 +155,7 @@ class Summary(Shown):
     @cached_property
     def improper_mass(self) -> Estimate:
         """Probability that the greedy policy is improper if unobserved pairs lead to the goal."""
-        known_proper = self.target.is_exact or self.target.proper_only or self.target.laws is not None
-        if known_proper or not self.target.improper_loops:
+        if self.target.is_exact or self.target.proper_only or not self.target.improper_loops:
             return EXACT
         return improper_mass(self.target.model, self.table, self.target.observed)
 
@@ -171,6 +175,7 @@ class Summary(Shown):
         """Warnings about the numbers, most important first."""
         found = [f"not trustworthy: {doubt}" for doubt in self.result.doubts]
         found.append(with_prior(self.target, self.q_mean.value))
+        found.append(sentence(self.tails, self.target))
         known = self.improper_mass
         if known.value > MOST_IMPROPER:
             found.append(
@@ -180,7 +185,7 @@ class Summary(Shown):
         best = self.routes[0] if self.routes else None
         if best is not None and not best.ends_at_goal:
             found.append("the most probable route is a loop: --proper-only excludes known loops")
-        return [spoken(warning) for warning in (*found, heavy_tails(self.target), *self.remarks) if warning]
+        return [spoken(warning) for warning in (*found, *self.remarks) if warning]
 
     def pies(self) -> tuple[Float[np.ndarray, "pairs"], Bool[np.ndarray, "pairs"]]:
         """For pictures: the probability of each pair, and which pairs were tried."""

@@ -20,6 +20,7 @@ from bellmanifold.gaussian import exchangeable
 from bellmanifold.jax_setup import STATIC, bound_programs, on_device
 from bellmanifold.kernels import Kernel, log_normal
 from bellmanifold.posteriors.coordinates import Coordinates
+from bellmanifold.posteriors.costs import below, ceiling
 from bellmanifold.posteriors.cuts import trap_error
 from bellmanifold.posteriors.laws import LEAST_LOG, OpenLaws
 from bellmanifold.posteriors.noise_scale import combine
@@ -60,6 +61,7 @@ class System:
         unseen: unobserved pairs of coupled states, shape (pairs,).
         reward, width: of observed pairs (solved or in the cut), shape (pairs,).
         split: widths of infinitesimal residuals, shape (pairs,).
+        ceiling: largest residual of every pair where no move pays; empty elsewhere, shape (pairs,).
         own_precision, own_mean: of rewards of known sd, if the noise scale of others is inferred, shape (pairs,).
         prior_mean, prior_sd: shape (pairs,).
         alternatives: number of exchangeable pairs that each pair stands for, at least 1, shape (pairs,).
@@ -88,6 +90,7 @@ class System:
     reward: Float[Array, "pairs"]
     width: Float[Array, "pairs"]
     split: Float[Array, "pairs"]
+    ceiling: Float[Array, "_"]
     own_precision: Float[Array, "_"]
     own_mean: Float[Array, "_"]
     prior_mean: Float[Array, "pairs"]
@@ -145,6 +148,10 @@ class System:
         if not len(self.own_precision):
             return reward, width
         return combine(reward, width, self.own_mean[:, None], self.own_precision[:, None], jnp)
+
+    def drawn_residuals(self, x: Float[Array, "pairs batch"]) -> Float[Array, "pairs batch"]:
+        """Residuals from standard normal numbers."""
+        return below(x, self.ceiling[:, None]) if len(self.ceiling) else self.kernel.from_normal(x)
 
     def residuals(self, law: Law, q: Float[Array, "pairs batch"]) -> Float[Array, "pairs batch"]:
         """g_i(q) of every pair: its value less the expected value of the next state."""
@@ -211,6 +218,7 @@ def system_of(coordinates: Coordinates, chart: BatchChart) -> System:
         "reward": target.reward,
         "width": target.scale,
         "split": coordinates.split,
+        "ceiling": ceiling(target) if target.costs_only else np.zeros(0),
         "own_precision": np.zeros(0) if target.own_precision is None else target.own_precision,
         "own_mean": np.zeros(0) if target.own_mean is None else target.own_mean,
         "prior_mean": np.where(idle, 0.0, target.prior.mean),

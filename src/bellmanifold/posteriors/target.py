@@ -56,6 +56,7 @@ class Target:
         prior: prior of the action values.
         kernel: shape of the kernels.
         proper_only: exclude parameters that the data show to be improper.
+        costs_only: exclude payments above 0 (`bellmanifold.posteriors.costs`).
         laws: posterior of open transition laws given landings; None if all laws of observed pairs are given.
         noise_scale: distribution of eta, if it has to be inferred.
         own_precision, own_mean: of rewards with an sd of their own, if eta is inferred, shape (pairs,).
@@ -73,6 +74,7 @@ class Target:
     prior: ValuePrior
     kernel: Kernel = KERNELS["gaussian"]
     proper_only: bool = False
+    costs_only: bool = False
     laws: OpenLaws | None = None
     noise_scale: ScaleTable | None = None
     own_precision: Float[np.ndarray, "pairs"] | None = None

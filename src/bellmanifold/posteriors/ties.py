@@ -74,7 +74,7 @@ def near_ties(coordinates: Coordinates, chart: BatchChart, seed: int) -> list[st
     drawn = drawn_laws(coordinates.target.laws, np.random.default_rng(seed), number)
     point = from_normals(system, normal_point(random_key(seed), system, number, drawn))
     law, (mean, width), value = system.laws(point), system.rewards(point), system.values(point.x)
-    reward = mean + jnp.where(width > 0, width * system.kernel.from_normal(point.x), 0.0)
+    reward = mean + jnp.where(width > 0, width * system.drawn_residuals(point.x), 0.0)
     exact = coordinates.target.may_tie[:, None]
     q = np.asarray(system.solve(law, reward, value).q)
     best = np.maximum.reduceat(q, model.pair_start[:-1])[model.pair_state]

@@ -78,7 +78,7 @@ def weigh(system: System, point: Point) -> Weighed:
 
 def _weigh_plain(system: System, point: Point) -> Heights:
     """Log weights and action values in non-centred coordinates without a cut."""
-    law, residual = system.laws(point), system.kernel.from_normal(point.x)
+    law, residual = system.laws(point), system.drawn_residuals(point.x)
     reward, width = system.rewards(point)
     payment = reward + width * residual
     value = lower_exits(system, law, point)

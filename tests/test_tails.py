@@ -1,0 +1,155 @@
+"""Means that do not exist are not reported, and no advice is based on them; means that exist are."""
+
+import json
+
+import numpy as np
+import pytest
+from open_quadrature import open_model
+from problems import random_problem
+
+import bellmanifold as bm
+from bellmanifold import envs
+from bellmanifold.data import Dataset
+from bellmanifold.envs.building import Move, from_moves
+from bellmanifold.errors import UnsupportedError
+from bellmanifold.posteriors.tails import may_be_long
+
+NAN = float("nan")
+
+
+def walks(pairs=2, leak=1e-7):
+    """Pairs of junctions between which one may go to and fro; every move arrives with a tiny probability instead.
+
+    If each costs 1 +- 0.4, to and fro pays with a probability of Phi(-1 / 0.283) = 2e-4, and then about 0.1 / leak.
+    """
+    moves = {}
+    for k in range(pairs):
+        here, there = f"a{k}", f"b{k}"
+        for one, other in ((here, there), (there, here)):
+            moves[one, "over"] = Move(-1.0, {other: 1.0 - leak * 10.0**-k, "goal": leak * 10.0**-k})
+        moves[here, "home"] = Move(-3.0, {"goal": 1.0})
+        moves[there, "home"] = Move(-3.0, {"goal": 1.0})
+    return from_moves("walks", moves, start="a0")
+
+
+def strict(text):
+    """JSON without NaN or Infinity."""
+    return json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} in JSON"))
+
+
+def test_means_over_draws_in_which_a_loop_pays(cli, tmp_path):
+    problem, data = tmp_path / "walks.json", tmp_path / "data.json"
+    data.write_text('{"format": "bellmanifold.data/1", "observations": []}')
+    model = walks()
+    problem.write_text(json.dumps(as_file(model)))
+    belief = ("--cost-belief", "1,0.4")
+    code, out, _ = cli("posterior", str(problem), str(data), *belief, "--json")
+    found = strict(out)
+    assert code == 0
+    assert found["trustworthy"] is True, "probabilities are sound"
+    assert found["q_mean"]["a0"] == {"over": None, "home": found["q_mean"]["a0"]["home"]}
+    assert found["q_mean"]["a0"]["home"] == pytest.approx(-1.0, abs=0.01)
+    assert found["q_sd"]["a0"]["over"] is None
+    assert found["q_mean_se"]["a0"]["over"] is None
+    (told,) = [text for text in found["warnings"] if "does not exist" in text]
+    assert told.startswith('the mean of Q("a0", "over") and of 3 more does not exist')
+    assert "a loop pays" in told
+    assert "--costs-only" in told
+    code, out, _ = cli("posterior", str(problem), str(data), *belief)
+    assert code == 0
+    assert "nan" not in out.lower()
+    assert "a loop pays" in out
+    line = next(line for line in out.splitlines() if line.split()[:2] == ["a0", "over"])
+    assert line.split()[-3:] == ["-", "-", "-"]
+    for flags in ((), ("--json",), ("--tolerance", "1")):
+        code, out, err = cli("advise", str(problem), str(data), *belief, *flags)
+        assert (code, out) == (3, "")
+        assert "has no mean" in err
+        assert "--costs-only" in err
+    code, out, _ = cli("advise", str(problem), str(data), *belief, "--costs-only", "--json")
+    assert code == 0
+    assert -3 < strict(out)["best"]["value"]["mean"] < 0
+
+
+def as_file(model):
+    """A problem as `ssp/1`."""
+    pairs = []
+    for pair in range(model.n_pairs):
+        state, action = model.pair_name(pair)
+        own = slice(model.next_start[pair], model.next_start[pair + 1])
+        after = zip(map(model.state_name, model.next_state[own]), model.next_prob[own].tolist(), strict=True)
+        pairs.append({"state": state, "action": action, "reward": float(model.reward[pair]), "next": dict(after)})
+    return {"format": "bellmanifold.ssp/1", "goals": ["goal"], "initial": {"a0": 1.0}, "pairs": pairs}
+
+
+def test_in_python_they_are_nan_and_the_result_is_shown():
+    model = walks()
+    summary = bm.posterior(model, Dataset.from_pairs(model, []), cost_belief=(1.0, 0.4), samples=2**15)
+    assert np.isnan(summary.q_mean["a0", "over"].value)
+    assert np.isnan(summary.q_sd["a0", "over"].se)
+    assert summary.to_frame()["q_mean"].isna().sum() == 4
+    assert "costs_only=True" in repr(summary)
+    with pytest.raises(UnsupportedError, match="costs_only=True"):
+        bm.advise(model, Dataset.from_pairs(model, []), cost_belief=(1.0, 0.4))
+
+
+@pytest.mark.slow
+def test_slippery_roads():
+    """The road network of the guide with slips: every road costs 5 +- 2, and means up to thousands were reported."""
+    model = envs.roads(slip=0.2)
+    data = Dataset.from_pairs(model, [])
+    summary = bm.posterior(model, data, reward_belief=(-5.0, 2.0))
+    assert np.isnan(summary.q_mean.value).all()
+    assert summary.trustworthy
+    with pytest.raises(UnsupportedError, match="has no mean"):
+        bm.advise(model, data, reward_belief=(-5.0, 2.0))
+
+
+def test_where_all_means_exist_nothing_is_drawn_again():
+    """Deterministic moves, acyclic problems, priors of values and costs only: proved, so never an alarm."""
+    belief = {"reward_belief": (-5.0, 2.0), "samples": 2**15}
+    slippery = envs.grid(rows=2, columns=2, slip=0.3)
+    for model, options in (
+        (envs.roads(), belief),
+        (envs.deep_sea(depth=3, slip=0.2), belief),
+        (slippery, {"epsilon": 0.1, "proper_only": True, "samples": 2**15}),
+        (slippery, belief | {"costs_only": True}),
+    ):
+        summary = bm.posterior(model, Dataset.from_pairs(model, []), **options)
+        assert not may_be_long(summary.target)
+        assert np.isfinite(summary.q_mean.value).all()
+    assert may_be_long(bm.posterior(slippery, Dataset.from_pairs(slippery, []), **belief).target)
+
+
+def ordinary(seed):
+    """A random problem with random cyclic moves, whose moves all cost about 5 +- 1."""
+    rng = np.random.default_rng(seed)
+    return random_problem(rng, states=5, actions=3, reward_kind="costs", goal_share=0.3)
+
+
+@pytest.mark.parametrize("count", [4, pytest.param(200, marks=pytest.mark.slow)])
+def test_no_mean_of_an_ordinary_posterior_is_missed(count):
+    """Random cyclic moves that cost 5 +- 1: an index passes 0.7 with a probability below 1e-6, 0.002 for all pairs."""
+    done, seed = 0, 0
+    while done < count:
+        seed += 1
+        model = ordinary(seed)
+        if not bm.check(model).to_dict()["proper_policy_exists"]:
+            continue
+        done += 1
+        summary = bm.posterior(model, Dataset.from_pairs(model, []), cost_belief=(5.0, 1.0), samples=2**15, top=0)
+        assert np.isfinite(summary.q_mean.value).all(), seed
+        assert not any("does not exist" in text for text in summary.warnings)
+
+
+def test_open_laws_under_a_flat_prior():
+    """A loop that may pay and was never seen to end: its values have no mean, known for certain, and are null."""
+    model = open_model(["s"], [("s", "go"), ("s", "stay")], [(("s", "go"), {"goal": 1.0})])
+    data = Dataset(model, np.array([1, 1, 0]), np.array([-0.1, -0.1, -1.0]), np.full(3, 0.3), np.array([0, 0, 1]))
+    options = {"laws": "dirichlet", "concentration": 1.0, "prior_scale": "flat"}
+    summary = bm.posterior(model, data, samples=2**15, **options)
+    assert np.isnan(summary.q_mean["s", "stay"].value)
+    assert np.isfinite(summary.q_mean["s", "go"].value)
+    assert any("have no mean" in text for text in summary.warnings)
+    with pytest.raises(UnsupportedError, match="has no mean"):
+        bm.advise(model, data, **options)
