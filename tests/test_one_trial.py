@@ -190,4 +190,4 @@ def test_advice_speaks_of_costs(cli, tmp_path):
     assert found["best"]["value"]["mean"] < -4.0, "JSON keeps its signs"
     advice = bm.advise(model, bm.load_data(data, model), reward_belief=(-5.0, 1.0))
     assert re.match(r"two: the best policy costs (4\.9|5)\S* minutes on average\nIf you stop", advice.words().title)
-    assert advice.words().scale == "what one trial would save"
+    assert advice.words().scale == "what one trial would save, in minutes"

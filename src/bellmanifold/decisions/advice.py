@@ -11,7 +11,7 @@ stop. Two numbers say how much of the loss a single pair could save:
 - its *gain*: what one trial of it, with its noise, would save (EVSI). It has a closed form where rewards are Gaussian
   and laws are known (`bellmanifold.decisions.one_trial`), and says what to try next;
 - *perfect*: what would be saved if all of Q(s, a) were known, what the move pays and what is best afterwards (EVPPI,
-  `bellmanifold.decisions.trials`). No trial tells as much, and the order of moves by it may be quite another one.
+  `bellmanifold.decisions.trials`). A trial tells another thing, the reward, and may rank moves in another order.
 
 The best policy is chosen on one half of the draws and evaluated on the other, in both directions if both halves choose
 the same one: on the draws it was chosen on, its loss would look too small. So the estimates are conservative: the

@@ -9,7 +9,8 @@ last trial; for a pair that was never tried, the noise common to all rewards, or
 pairs. A reward without any sd counts as exact, and so does a trial of a pair if no trial had one.
 
 *Loops that pay* are left out of the posterior, and the closed form knows this only of the means. So it is used if
-loops pay in at most MOST_IMPROPER of some draws of the Gaussian; its error is of the order of that share. Moreover no
+loops pay in at most MOST_IMPROPER of some draws of the Gaussian; its error is of the order of that share (on the road
+map of the guide, two-way roads pay as loops in 1.2% of draws; without these, gains change by 0.2% of the largest). No
 trial is worth more than the expected loss. A gain above it is due to rewards so rare that no draw met them, under which
 some loop that is hardly ever left nearly pays, and is not believed.
 """

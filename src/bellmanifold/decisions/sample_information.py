@@ -9,9 +9,10 @@ y = r_i + noise of sd s moves the means along one line, by an amount that is sta
 
     gain_i = E[V*(m + c z)] - V*(m).
 
-Decision analysts call this number EVSI. Its limit where all of Q(s, a) became known instead is
-`bellmanifold.decisions.trials` (EVPPI, partial perfect information), and where everything did, the expected loss
-of stopping (EVPI). It falls to 0 as s grows; n trials of a pair are one trial with noise s / sqrt(n).
+Decision analysts call this number EVSI. It is at most the expected loss of stopping, which would be saved if everything
+became known (EVPI). What knowing all of Q(s, a) would save (EVPPI, `bellmanifold.decisions.trials`) is another number:
+a trial tells the reward, not what follows. The gain falls to 0 as s grows; n trials of a pair are one with noise
+s / sqrt(n).
 
 *The line.* f(z) = V*(m + c z) is a maximum of linear functions, convex and piecewise linear. With kinks at b_k, where
 the slope rises by d_k > 0, and psi(b) = phi(b) - b Phi(-b) = E[(z - b)^+] for b >= 0,

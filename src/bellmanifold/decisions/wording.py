@@ -21,8 +21,9 @@ ONE_TRIAL = "what one trial would save"
 
 
 def ranked_by(advice: Advice) -> str:
-    """The meaning of the number that ranks moves."""
-    return KNOWING_ALL if advice.gain is None else ONE_TRIAL
+    """The meaning of the number that ranks moves, with its unit."""
+    unit = f", in {advice.costs.unit}" if advice.costs and advice.costs.unit else ""
+    return (KNOWING_ALL if advice.gain is None else ONE_TRIAL) + unit
 
 
 def sentences(advice: Advice) -> tuple[str, str]:
