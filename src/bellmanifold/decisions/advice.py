@@ -32,7 +32,7 @@ from jaxtyping import Bool, Float, Int
 from bellmanifold.costs import Costs, cost_unit, worth
 from bellmanifold.data import Dataset
 from bellmanifold.decisions.joint_draws import Half, JointDraws, given_draws, joint_draws
-from bellmanifold.decisions.one_trial import OneTrial, one_trial, trial_noise
+from bellmanifold.decisions.one_trial import OneTrial, check_trial_sd, one_trial, trial_noise
 from bellmanifold.decisions.trials import Trials
 from bellmanifold.decisions.valuation import Planner, Policies, Valuation, Walks
 from bellmanifold.decisions.wording import ranked_by, sentences
@@ -292,7 +292,8 @@ class Advice(Shown):
 
     def _worth_trying(self) -> Columns:
         """Informative trials that may save something."""
-        return self._columns(self.trials[self.telling[self.trials] & (self.ranking[self.trials] > 0.0)])
+        columns = self._columns(self.trials[self.telling[self.trials] & (self.ranking[self.trials] > 0.0)])
+        return {name: column for name, column in columns.items() if self.gain is not None or "gain" not in name}
 
     def _columns(self, pairs: Int[np.ndarray, "some"]) -> Columns:
         return {
@@ -348,8 +349,8 @@ def advise(
     require_numbers(tolerance=tolerance, trial_sd=trial_sd)
     if tolerance is not None and not (np.isfinite(tolerance) and tolerance >= 0):
         raise BadInputError(f"tolerance is {tolerance}: give a number that is not negative")
+    check_trial_sd(trial_sd)
     with show_progress("weighing what is known", progress):
-        trial_noise(data, None, trial_sd)  # refuses a wrong number before anything is computed
         summary = posterior(model, data, **options)
         advice = advice_of(summary, data, None if tolerance is None else float(tolerance), trial_sd)
     speaks_of_costs = advice.costs is None and options.get("cost_belief") is not None

@@ -99,8 +99,6 @@ def trial_noise(data: Dataset, noise_sd: float | None, trial_sd: float | int | N
     (array([0.5, 0.5]), array([3., 3.]), array([0.1, 0.1]))
     """
     if trial_sd is not None:
-        if not (np.isfinite(trial_sd) and trial_sd >= 0):
-            raise BadInputError(f"trial_sd is {trial_sd}: give a number that is not negative (0 for an exact trial)")
         return np.full(data.model.n_pairs, float(trial_sd))
     common = 0.0 if noise_sd is None else noise_sd
     is_trial = ~((data.sd > 0) & (data.next < 0)) & ~np.isnan(data.reward)
@@ -109,3 +107,9 @@ def trial_noise(data: Dataset, noise_sd: float | None, trial_sd: float | int | N
     found = np.full(data.model.n_pairs, usual)
     found[data.pair[is_trial]] = own  # of several, the last
     return found
+
+
+def check_trial_sd(trial_sd: float | int | None) -> None:
+    """Raise unless this is None or the noise of a trial."""
+    if trial_sd is not None and not (np.isfinite(trial_sd) and trial_sd >= 0):
+        raise BadInputError(f"trial_sd is {trial_sd}: give a number that is not negative (0 for an exact trial)")
