@@ -52,8 +52,8 @@ def test_a_known_and_an_untried_action(known, prior_mean):
     chance = norm.cdf(abs(known - prior_mean))
     assert agrees(advice.decision.optimal.value, advice.decision.optimal.se, chance)
     b = model.pair_index["s", "b"]
-    assert agrees(advice.gain.value[b], advice.gain.se[b], loss)
-    assert advice.gain.value[model.pair_index["s", "a"]] == 0.0
+    assert agrees(advice.perfect.value[b], advice.perfect.se[b], loss)
+    assert advice.perfect.value[model.pair_index["s", "a"]] == 0.0
     assert [model.pair_name(pair) for pair in advice.trials] == [("s", "b")]
 
 
@@ -69,7 +69,7 @@ def test_a_large_reward_elsewhere_makes_nothing_certain(elsewhere, options):
     assert advice["stop"] is False
     assert agrees(advice["expected_loss"]["mean"], advice["expected_loss"]["se"], loss)
     assert advice["trials"][0]["action"] == "b"
-    assert agrees(advice["trials"][0]["gain"]["mean"], advice["trials"][0]["gain"]["se"], loss)
+    assert agrees(advice["trials"][0]["perfect"]["mean"], advice["trials"][0]["perfect"]["se"], loss)
 
 
 def test_two_noisy_actions():
@@ -88,7 +88,7 @@ def test_two_noisy_actions():
     assert agrees(advice.decision.optimal.value, advice.decision.optimal.se, norm.cdf(abs(gap) / spread))
     for pair in range(2):
         gain = largest(mean[1 - pair], mean[pair], float(np.sqrt(variance[pair]))) - best
-        assert agrees(advice.gain.value[pair], advice.gain.se[pair], gain)
+        assert agrees(advice.perfect.value[pair], advice.perfect.se[pair], gain)
     assert advice.to_dict()["trials"][0]["tried"] in (1, 2)
 
 
@@ -123,7 +123,7 @@ def test_a_chain_with_two_untried_exits():
         given = (weight * values).sum(axis=1 + axis)
         pair = model.pair_index[name]
         gain = given.max(axis=0).sum() - best
-        assert agrees(advice.gain.value[pair], advice.gain.se[pair], gain)
+        assert agrees(advice.perfect.value[pair], advice.perfect.se[pair], gain)
     optimal = (weight * (values[np.argmax((weight * values).sum(axis=(1, 2)))] >= values.max(axis=0))).sum()
     assert agrees(advice.decision.optimal.value, advice.decision.optimal.se, optimal)
 
@@ -137,8 +137,8 @@ def test_without_data_the_prior_speaks():
     assert agrees(advice.decision.optimal.value, advice.decision.optimal.se, 1 / 3)
     gains = advice.to_dict()["trials"]
     assert len(gains) == 3
-    assert len({trial["gain"]["mean"] for trial in gains}) == 1, "exchangeable pairs share their numbers"
-    assert agrees(gains[0]["gain"]["mean"], gains[0]["gain"]["se"], norm.pdf(0))
+    assert len({trial["perfect"]["mean"] for trial in gains}) == 1, "exchangeable pairs share their numbers"
+    assert agrees(gains[0]["perfect"]["mean"], gains[0]["perfect"]["se"], norm.pdf(0))
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_several_starts():
     assert agrees(advice.decision.optimal.value, advice.decision.optimal.se, 0.5 * norm.cdf(1.0))
     for state, share, loss in (("s", 0.25, losses[0]), ("t", 0.75, losses[1])):
         pair = model.pair_index[state, "b"]
-        assert agrees(advice.gain.value[pair], advice.gain.se[pair], share * loss)
+        assert agrees(advice.perfect.value[pair], advice.perfect.se[pair], share * loss)
 
 
 CASES = {
@@ -197,7 +197,7 @@ def test_promises(name):
     data = bm.Dataset.from_pairs(model, [("0,0", "right"), ("1,1", "left"), ("2,0", "right")])
     advice = bm.advise(model, data, prior_scale=CASES[name].get("prior_scale"), **CASES[name])
     assert advice.trustworthy
-    gain, loss = advice.gain, advice.expected_loss
+    gain, loss = advice.perfect, advice.expected_loss
     assert (gain.value >= 0).all()
     assert (gain.value <= loss.value).all()
     assert (gain.se[advice.uncertain] >= 0).all()
@@ -230,7 +230,7 @@ def test_open_laws():
     data = bm.Dataset.from_pairs(model, [*seen, *risky])
     advice = bm.advise(model, data, laws="dirichlet", concentration=1.0, prior_scale=3.0)
     assert advice.policy["s"] == "risky"
-    loss, gain = advice.expected_loss, advice.gain
+    loss, gain = advice.expected_loss, advice.perfect
     pair = model.pair_index["s", "risky"]
     assert 0.0 < gain.value[pair] <= loss.value
     assert agrees(gain.value[pair], gain.se[pair] + loss.se, float(loss.value)), "nothing else is uncertain"
@@ -271,8 +271,8 @@ def test_shown_to_a_person():
     assert repr(advice).startswith("Advice(expected loss 1.")
     assert "<table>" in advice._repr_html_()
     first, second = advice.sentences()
-    assert first.startswith("Stopping now costs 1.")
-    assert "at 2,1 could save up to 0." in second
+    assert first.startswith("If you stop now, you expect to lose 1.")
+    assert "is not known (the prior is over action values, not over rewards): moves are ranked by what" in second
 
 
 def test_command_for_programs(cli, tmp_path):
@@ -287,9 +287,9 @@ def test_command_for_programs(cli, tmp_path):
     assert list(found) == ["best", "expected_loss", "stop", "trials", "engine", "reason", "trustworthy"]
     assert list(found["best"]) == ["policy", "value", "optimal"]
     assert found["stop"] is (found["expected_loss"]["mean"] <= 0.5)
-    gains = [trial["gain"]["mean"] for trial in found["trials"]]
+    gains = [trial["perfect"]["mean"] for trial in found["trials"]]
     assert gains == sorted(gains, reverse=True)
-    assert set(found["trials"][0]) == {"state", "action", "gain", "tried", "tells"}
+    assert set(found["trials"][0]) == {"state", "action", "gain", "perfect", "tried", "tells"}
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
@@ -319,16 +319,16 @@ def test_command_for_people(cli, tmp_path):
     data = data_file(tmp_path, ("s1", "stay"))
     code, out, _ = cli("advise", "env:two-state", data, "--prior-scale", "1", "--tolerance", "10")
     assert code == 0
-    assert out.startswith("Stop. Stopping now costs ")
+    assert out.startswith("Stop. Stopping now costs nothing. No trial could improve on the best policy.\n")
     assert "stop: yes (tolerance 10)" in out
-    assert "what knowing the value of a move, with all that follows, would save:" in out
+    assert "moves, ranked by what knowing all of Q(s, a) would save:" in out
 
 
 def test_command_with_every_option_of_posterior(cli):
     """Both commands have the same options, with the same help."""
     shown = [cli(command, "--help")[1] for command in ("posterior", "advise")]
     options = [set(re.findall(r"--[a-z][a-z-]+", text)) for text in shown]
-    assert options[1] - options[0] == {"--tolerance"}
+    assert options[1] - options[0] == {"--tolerance", "--trial-sd"}
     assert options[0] <= options[1]
 
 
@@ -336,6 +336,9 @@ def test_command_with_every_option_of_posterior(cli):
     ("observations", "options", "code", "message"),
     [
         ([("s1", "go")], ("--tolerance", "-1"), 2, "tolerance is -1.0: give a number that is not negative"),
+        ([("s1", "go")], ("--trial-sd", "-1"), 2, "--trial-sd is -1.0: give a number that is not negative"),
+        ([("s1", "go")], ("--trial-sd", "nan"), 2, "--trial-sd is nan: give a number that is not negative"),
+        ([("s1", "go")], ("--trial-sd", "inf"), 2, "--trial-sd is inf: give a number that is not negative"),
         ([("s1", "go")], ("--epsilon", "-1"), 2, "epsilon is -1"),
         ([("s1", "go")], ("--picture", "x.bmp"), 2, "a picture ends in"),
         ([("s1", "stay")], ("--epsilon", "0.5"), 3, "use --proper-only or --epsilon 0"),
@@ -428,6 +431,6 @@ def test_pictures_colour_what_a_trial_would_tell():
     data = bm.Dataset.from_pairs(model, [model.pair_name(pair) for pair in range(0, model.n_pairs, 2)])
     advice = bm.advise(model, data)
     _, gain, tried = advice.picture()
-    assert (advice.gain.value[tried] > 0).any(), "or this says nothing"
+    assert (advice.perfect.value[tried] > 0).any(), "or this says nothing"
     assert not gain[tried].any()
-    assert (gain[~tried] == advice.gain.value[~tried]).all()
+    assert (gain[~tried] == advice.perfect.value[~tried]).all()

@@ -39,6 +39,7 @@ MAY_IMPORT = {
     "ssp": {"compressed_rows", "description", "display", "errors"},
     "naming": {"errors", "ssp"},
     "maps": {"errors", "naming", "ssp"},
+    "costs": {"ssp"},
     "assembly": {"compressed_rows", "errors", "limits", "ssp"},
     "subtraction_free": set(),
     "blocks": {"compressed_rows", "errors", "subtraction_free"},
@@ -66,7 +67,8 @@ MAY_IMPORT = {
     | {"components", "jax_setup", "kernels"}
     | {"limits", "linear", "meter", "naming", "noise", "options", "parametrisation", "priors", "samplers"}
     | {"solver", "ssp"},
-    "decisions": {"chart", "data", "display", "errors", "meter", "posteriors", "ssp", "subtraction_free"},
+    "decisions": {"chart", "costs", "data", "display", "errors", "graph", "kernels", "linear", "meter", "posteriors"}
+    | {"solver", "ssp", "subtraction_free"},
     "identifiability": {"data", "display", "errors", "gaussian", "graph", "health", "linear", "posteriors", "ssp"},
     "hausdorff": {"chart", "data", "errors", "parametrisation", "posteriors", "priors"},
     "agents": {
@@ -104,6 +106,7 @@ MAY_IMPORT = {
     },
     "commands": {
         "agents",
+        "costs",
         "data",
         "decisions",
         "envs",

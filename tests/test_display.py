@@ -69,7 +69,7 @@ TABLES = {
     "Health": "states max_mean_reward",
     "Solution": "state action q optimal value_of_state",
     "Learning": "agent run seed episode reward regret completed_regret reached_goal optimal coverage moves capped",
-    "Advice": "state action gain gain_se tried tells",
+    "Advice": "state action gain gain_se perfect perfect_se tried tells",
 }
 ROWS = {"SSP": 6, "Dataset": 2, "Summary": 6, "Health": 1, "Solution": 6, "Learning": 10}
 
@@ -262,7 +262,8 @@ def test_advice_shows_trials_that_tell_something():
     assert "<td>0,0</td><td>left</td>" in rows
     assert "<td>0,0</td><td>right</td>" not in rows
     shown = advice._worth_trying()
-    assert min(shown["gain"]) > 0.0
+    assert min(shown["perfect"]) > 0.0
+    assert "gain" not in shown, "it is not known under a prior over values"
 
 
 def test_a_table_of_observations_goes_back():

@@ -130,7 +130,7 @@ def test_advice_and_routes_stand_beside_the_pies(page):
     """They come by themselves once nobody does anything, and a click does not wait for them."""
     add(page, 1, "2.5")
     page.until("document.querySelector('.advice .told') !== null", 120)
-    assert "Stopping now costs" in text(page, ".advice .told")
+    assert "If you stop now, you expect to lose" in text(page, ".advice .told")
     assert len(page.ask("[...document.querySelectorAll('.advice .way')].map((n) => n.textContent)")) == 3
     page.click(".advice .trial")
     state, move = text(page, ".advice .trial").split(": ")

@@ -47,7 +47,7 @@ def test_parameters_become_flags_on_the_command_line():
 
 
 def test_names_are_parameters_of_public_functions():
-    known = {name for call in (bm.posterior, bm.solve) for name in inspect.signature(call).parameters}
+    known = {name for call in (bm.posterior, bm.advise, bm.solve) for name in inspect.signature(call).parameters}
     known |= set(inspect.signature(SamplingSettings).parameters)
     assert {*CHOICES, *NUMBERS, *SWITCHES} <= known
 

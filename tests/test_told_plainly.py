@@ -99,7 +99,7 @@ def test_advice_lists_what_a_trial_would_tell(cli, files):
     tells = {trial["action"]: trial["tells"] for trial in told["trials"]}
     assert tells == {"ahead": False, "end": True, "left": True}
     _, out, _ = cli("advise", problem, data)
-    table = out[out.index("what knowing the value of a move, with all that follows, would save") :]
+    table = out[out.index("what knowing all of Q(s, a) would save:") :]
     assert "left" in table
     assert "ahead" not in table
     assert _gain({"mean": 0.5, "se": 3e6}, 1.0) == ("not known", "-")

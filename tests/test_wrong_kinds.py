@@ -65,6 +65,7 @@ CALLS = {
     "posterior: number as engine": "bm.posterior(model, data, engine=3)",
     "advise: list as data": 'bm.advise(model, [("s1", "go")])',
     "advise: text as tolerance": 'bm.advise(model, data, tolerance="small")',
+    "advise: text as the noise of a trial": 'bm.advise(model, data, trial_sd="small")',
     "evidence: number as scales": "bm.evidence_curve(model, data, 10.0)",
     "chains: list as data": "bm.sample_chains(model, [], Relaxed(0.5))",
     "chains: lambda as prior": "bm.sample_chains(model, data, Relaxed(0.5), prior=lambda theta: 0.0)",

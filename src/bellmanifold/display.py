@@ -100,12 +100,14 @@ class Words(NamedTuple):
         best: what is highlighted.
         seen: meaning of solid lines.
         unseen: meaning of dotted lines.
+        scale: meaning of colours.
     """
 
     title: str
     best: str
     seen: str
     unseen: str
+    scale: str = ""
 
 
 class Shown:

@@ -20,7 +20,10 @@ SWITCHES = ("infer_noise", "proper_only", "costs_only", "stated_noise")
 """Options that are on or off."""
 CHOICES = {"engine": EngineName, "kernel": KernelName, "laws": LawsName, "method": Method}
 """Options whose value is a word, and their possible values."""
-NUMBERS = ("epsilon", "prior_scale", "prior_mean", "noise_sd", "concentration", "discount", "samples", "top", "seed")
+NUMBERS = (
+    *("epsilon", "prior_scale", "prior_mean", "noise_sd", "trial_sd", "concentration"),
+    *("discount", "samples", "top", "seed"),
+)
 """Options whose value is a number."""
 BELIEFS = ("reward_belief", "cost_belief")
 """Options whose value is a mean and a standard deviation."""

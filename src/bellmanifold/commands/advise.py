@@ -32,6 +32,10 @@ def advise(
     tolerance: Annotated[
         float | None, typer.Option(metavar="T", help="Recommend stopping if the expected loss is at most T.")
     ] = None,
+    trial_sd: Annotated[
+        float | None,
+        typer.Option(metavar="S", help="Noise of the next trial, 0 if it is exact; by default that of trials made."),
+    ] = None,
     picture: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Also draw the best policy and what to try, as .png, .pdf, .svg."),
@@ -45,7 +49,7 @@ def advise(
     """
     from bellmanifold.decisions.advice import advise as compute
 
-    weigh, title = partial(compute, tolerance=tolerance), "weighing what is known"
+    weigh, title = partial(compute, tolerance=tolerance, trial_sd=trial_sd), "weighing what is known"
     advice, answer = compute_answer(weigh, title, "draw_advice", model, data, options, picture)
     if json_out:
         print_json(answer)
@@ -55,13 +59,15 @@ def advise(
 
 
 def _print_advice(advice: Advice, answer: dict[str, Any], every: bool) -> None:
+    from bellmanifold.costs import amount, worth
+
     for warning in answer.get("warnings", []):
         say(f"warning: {warning}")
-    say(advice.verdict + " ".join(advice.sentences()))
+    say(advice.headline)
     loss, best = answer["expected_loss"], answer["best"]
     value, optimal = best["value"], best["optimal"]
-    typer.echo(f"expected loss {loss['mean']:.4g} (se {loss['se']:.1g})")
-    typer.echo(f"best policy worth {value['mean']:.4g} (se {value['se']:.1g})")
+    typer.echo(f"expected loss {amount(loss['mean'], advice.costs, 4)} (se {loss['se']:.1g})")
+    typer.echo(f"the best policy {worth(value['mean'], advice.costs, 4)} (se {value['se']:.1g})")
     typer.echo(f"it is optimal with probability {optimal['probability']:.4f} (se {optimal['se']:.1g})")
     if advice.tolerance is not None and not advice.trustworthy:
         typer.echo("stop: undecided (the posterior is not trustworthy)")
@@ -72,21 +78,42 @@ def _print_advice(advice: Advice, answer: dict[str, Any], every: bool) -> None:
     if len(states) > SHOWN:
         states = from_the_start(advice.target.model, advice.picture()[0], states)
     print_first(("state", "action"), [(state, best["policy"][state]) for state in states], "states", every, SHOWN)
-    trials = [trial for trial in answer["trials"] if trial["tells"]]
-    if trials:
-        typer.echo("what knowing the value of a move, with all that follows, would save:")
-        trials.sort(key=lambda trial: not _matters(trial["gain"], loss["mean"]))
-        matter = sum(_matters(trial["gain"], loss["mean"]) for trial in trials)
-        rows = [(t["state"], t["action"], *_gain(t["gain"], loss["mean"]), str(t["tried"])) for t in trials]
-        print_first(("state", "action", "gain", "se", "tried"), rows, "pairs", every, min(SHOWN, max(1, matter)))
+    _print_trials(advice, answer, every)
     typer.echo(f"engine {answer['engine']}: {answer['reason']}")
 
 
+def _print_trials(advice: Advice, answer: dict[str, Any], every: bool) -> None:
+    """A table of the trials that tell something, those that may save something first."""
+    from bellmanifold.decisions.wording import KNOWING_ALL, ONE_TRIAL
+
+    trials = [trial for trial in answer["trials"] if trial["tells"]]
+    if not trials:
+        return
+    loss = answer["expected_loss"]["mean"]
+    if advice.gain is None:
+        typer.echo(f"moves, ranked by {KNOWING_ALL}:")
+        trials.sort(key=lambda trial: not _matters(trial["perfect"], loss))
+        matter = sum(_matters(trial["perfect"], loss) for trial in trials)
+    else:
+        unit = f", in {advice.costs.unit}" if advice.costs and advice.costs.unit else ""
+        typer.echo(f"gain: {ONE_TRIAL}; perfect: {KNOWING_ALL}{unit}:")
+        matter = sum(trial["gain"]["mean"] > 0.0 for trial in trials)
+    columns = ("state", "action", *(() if advice.gain is None else ("gain",)), "perfect", "se", "tried")
+    rows = [(t["state"], t["action"], *_numbers(t, loss), str(t["tried"])) for t in trials]
+    print_first(columns, rows, "pairs", every, min(SHOWN, max(1, matter)))
+
+
+def _numbers(trial: dict[str, Any], loss: float) -> tuple[str, ...]:
+    """What one trial would save, if that is known, and what knowing all would save."""
+    one = () if trial["gain"] is None else (f"{trial['gain']['mean']:.4g}",)
+    return (*one, *_gain(trial["perfect"], loss))
+
+
 def _gain(gain: dict[str, float], loss: float) -> tuple[str, str]:
-    """A gain and its standard error; a gain lies between 0 and the loss, so a larger error is uninformative."""
+    """What would be saved and its standard error; it is between 0 and the loss, so a larger error is uninformative."""
     return ("not known", "-") if gain["se"] > max(loss, 0.0) else (f"{gain['mean']:.4g}", f"{gain['se']:.1g}")
 
 
 def _matters(gain: dict[str, float], loss: float) -> bool:
-    """Whether a gain is significant (two standard errors above 0) or unknown."""
+    """Whether it is significant (two standard errors above 0) or unknown what would be saved."""
     return gain["mean"] > 2.0 * gain["se"] or gain["se"] > max(loss, 0.0)

@@ -5,8 +5,13 @@ The best policy pi maximises E[V^pi(s_0)], the posterior mean of its value at th
     E[V*(s_0)] - max_pi E[V^pi(s_0)] = E[V*(s_0) - V^pi(s_0)]:
 
 the Bayes risk of acting on what is known now. It is 0 where everything that matters is known, and it is an upper bound
-on what any number of further trials could save. If it does not exceed the cost of trials, stop. The *gain* of a pair is
-the part of the loss that would be saved if that pair's value were known (`bellmanifold.decisions.trials`).
+on what any number of further trials could save (EVPI in decision analysis). If it does not exceed the cost of trials,
+stop. Two numbers say how much of the loss a single pair could save:
+
+- its *gain*: what one trial of it, with its noise, would save (EVSI). It has a closed form where rewards are Gaussian
+  and laws are known (`bellmanifold.decisions.one_trial`), and says what to try next;
+- *perfect*: what would be saved if all of Q(s, a) were known, what the move pays and what is best afterwards (EVPPI,
+  `bellmanifold.decisions.trials`). A trial tells another thing, the reward, and may rank moves in another order.
 
 The best policy is chosen on one half of the draws and evaluated on the other, in both directions if both halves choose
 the same one: on the draws it was chosen on, its loss would look too small. So the estimates are conservative: the
@@ -18,20 +23,23 @@ and so are those under which these means do not exist (`bellmanifold.decisions.e
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from bellmanifold.costs import Costs, cost_unit, worth
 from bellmanifold.data import Dataset
 from bellmanifold.decisions.existence import check_means
 from bellmanifold.decisions.joint_draws import Half, JointDraws, given_draws, joint_draws
+from bellmanifold.decisions.one_trial import OneTrial, check_trial_sd, one_trial, trial_noise
 from bellmanifold.decisions.trials import Trials
 from bellmanifold.decisions.valuation import Planner, Policies, Valuation, Walks
+from bellmanifold.decisions.wording import ranked_by, sentences
 from bellmanifold.display import Card, Columns, Shown, Words, as_frame, picture, with_error
-from bellmanifold.errors import BadInputError, UnsupportedError, quote, require_numbers
+from bellmanifold.errors import BadInputError, UnsupportedError, require_numbers
 from bellmanifold.meter import show_progress
 from bellmanifold.posteriors.draws import point_draws
 from bellmanifold.posteriors.estimated import Estimate, resolution_of
@@ -48,6 +56,8 @@ SHOWN = 5
 """Number of moves of the best policy that are printed."""
 LAW_POLICIES = 24
 """Number of draws whose greedy policies are candidates where every draw has its own laws."""
+ALIKE = 9
+"""Gains that agree to this many decimals of the largest are equal but for rounding."""
 NOTHING = -1e6
 """Value of free pairs, relative to others, where only solved pairs should be played."""
 
@@ -136,18 +146,32 @@ class Advice(Shown):
     Attributes:
         summary: the posterior.
         decision: the best policy, with its expected loss.
-        gain: the value of a trial of each pair.
+        trial: what one trial of each pair would save, and its noise.
+        perfect: what knowing all of Q(s, a) would save, for each pair.
         uncertain: pairs whose value is uncertain, shape (pairs,).
         tried: number of trials of each pair, shape (pairs,).
         tolerance: the expected loss up to which to stop; None if not given.
+        costs: how the problem was given in costs; None if it was given in rewards.
     """
 
     summary: Summary
     decision: Decision
-    gain: Estimate
+    trial: OneTrial
+    perfect: Estimate
     uncertain: Bool[np.ndarray, "pairs"]
     tried: Int[np.ndarray, "pairs"]
     tolerance: float | None = None
+    costs: Costs | None = None
+
+    @property
+    def gain(self) -> Float[np.ndarray, "pairs"] | None:
+        """What one trial of each pair would save, in closed form; None where that is not known."""
+        return self.trial.gain
+
+    @property
+    def ranking(self) -> Float[np.ndarray, "pairs"]:
+        """The number by which pairs are ranked: their gains, or what knowing all of Q(s, a) would save."""
+        return self.perfect.value if self.gain is None else self.gain
 
     @property
     def expected_loss(self) -> Estimate:
@@ -167,11 +191,6 @@ class Advice(Shown):
         return self.trustworthy and float(self.expected_loss.value) <= self.tolerance
 
     @property
-    def verdict(self) -> str:
-        """`stop` in words, to begin a text; empty without a tolerance or if the posterior is not trustworthy."""
-        return "" if self.stop is None or not self.trustworthy else "Stop. " if self.stop else "Go on. "
-
-    @property
     def target(self) -> Target:
         """The posterior on which the advice is based."""
         return self.summary.target
@@ -185,9 +204,10 @@ class Advice(Shown):
 
     @cached_property
     def trials(self) -> Int[np.ndarray, "uncertain"]:
-        """Pairs whose value is uncertain, in order of decreasing gain."""
+        """Pairs whose value is uncertain: the largest gain first, else what would save most if it were known."""
         pairs = np.flatnonzero(self.uncertain)
-        return pairs[np.argsort(-self.gain.value[pairs], kind="stable")]
+        alike = np.round(self.ranking / max(float(self.ranking.max(initial=0.0)), 1e-300), ALIKE)
+        return pairs[np.lexsort((-self.perfect.value[pairs], -alike[pairs]))]
 
     @cached_property
     def telling(self) -> Bool[np.ndarray, "pairs"]:
@@ -199,6 +219,9 @@ class Advice(Shown):
         """The JSON object of `advise`."""
         model, warnings = self.target.model, self.summary.warnings
         found: dict[str, Any] = {"warnings": warnings} if warnings else {}
+        gains = (
+            [None] * model.n_pairs if self.gain is None else [{"mean": one, "se": 0.0} for one in self.gain.tolist()]
+        )
         return found | {
             "best": {
                 "policy": self.policy,
@@ -211,7 +234,8 @@ class Advice(Shown):
                 {
                     "state": model.pair_name(pair)[0],
                     "action": model.pair_name(pair)[1],
-                    "gain": _mean(self.gain[pair]),
+                    "gain": gains[pair],
+                    "perfect": _mean(self.perfect[pair]),
                     "tried": int(self.tried[pair]),
                     "tells": bool(self.telling[pair]),
                 }
@@ -226,40 +250,34 @@ class Advice(Shown):
         """For figures: pairs that the best policy plays, gains of informative trials, pairs that were tried."""
         played = np.zeros(len(self.uncertain), dtype=bool)
         played[[self.target.model.pair_index[pair] for pair in self.policy.items()]] = True
-        return played, np.where(self.telling, self.gain.value, 0.0), np.asarray(self.tried > 0, dtype=np.bool_)
+        return played, np.where(self.telling, self.ranking, 0.0), np.asarray(self.tried > 0, dtype=np.bool_)
 
     def words(self) -> Words:
-        """For figures: title and legend."""
-        verdict = self.verdict
+        """For figures: title, legend and scale."""
         optimal = min(1.0, max(0.0, float(self.decision.optimal.value)))
         doubt = "" if self.trustworthy else "\nnot trustworthy: a diagnostic says so"
+        value = worth(float(self.decision.value.value), self.costs)
         return Words(
-            f"{self.target.model.name or 'a problem'}: the best policy is worth "
-            f"{float(self.decision.value.value):.3g} on average\n{verdict}{' '.join(self.sentences())}{doubt}",
+            f"{self.target.model.name or 'a problem'}: the best policy {value} on average\n{self.headline}{doubt}",
             f"best policy (optimal: {optimal:.0%})",
             "tried",
             "not tried yet",
+            ranked_by(self),
         )
 
     def sentences(self) -> tuple[str, str]:
         """The advice in two sentences."""
-        loss = float(self.expected_loss.value)
-        if not self.uncertain.any() or loss <= 0.0:
-            return "Stopping now costs nothing.", "No trial could improve on the best policy."
-        first = f"Stopping now costs {loss:.3g} on average."
-        telling = self.trials[self.telling[self.trials]]
-        best = telling[0] if len(telling) else self.trials[0]
-        gain = float(self.gain.value[best])
-        if not len(telling) or gain <= 2.0 * float(self.gain.se[best]):
-            return first, "No single trial is known to save any of it."
-        state, action = (quote(name) if " " in name else name for name in self.target.model.pair_name(best))
-        if self.target.observed[best] and not self.target.open[best]:  # a trial tells what it pays, not what follows
-            return (
-                first,
-                f"Next, try {action} at {state}: knowing what it is worth, with all that follows, would save "
-                f"{gain:.3g} of it.",
-            )
-        return first, f"Trying {action} at {state} could save up to {gain:.3g} of it."
+        return sentences(self)
+
+    @property
+    def verdict(self) -> str:
+        """`stop` in words, to begin a text; empty without a tolerance or if the posterior is not trustworthy."""
+        return "" if self.stop is None or not self.trustworthy else "Stop. " if self.stop else "Go on. "
+
+    @property
+    def headline(self) -> str:
+        """The advice in one line, beginning with a verdict if there is a tolerance."""
+        return self.verdict + " ".join(self.sentences())
 
     def card(self) -> Card:
         """Text and table for display: the policy, the expected loss of stopping, and what to try."""
@@ -275,19 +293,22 @@ class Advice(Shown):
         return Card(title, facts, self.summary.warnings, self._worth_trying, lambda: picture("advice", model, self))
 
     def _worth_trying(self) -> Columns:
-        """Informative trials with a positive gain."""
-        return self._columns(self.trials[self.telling[self.trials] & (self.gain.value[self.trials] > 0.0)])
+        """Informative trials that may save something."""
+        columns = self._columns(self.trials[self.telling[self.trials] & (self.ranking[self.trials] > 0.0)])
+        return {name: column for name, column in columns.items() if self.gain is not None or "gain" not in name}
 
     def _columns(self, pairs: Int[np.ndarray, "some"]) -> Columns:
         return {
             **self.target.model.name_columns(pairs),
-            "gain": self.gain.value[pairs].tolist(),
-            "gain_se": self.gain.se[pairs].tolist(),
+            "gain": [np.nan] * len(pairs) if self.gain is None else self.gain[pairs].tolist(),
+            "gain_se": [np.nan if self.gain is None else 0.0] * len(pairs),
+            "perfect": self.perfect.value[pairs].tolist(),
+            "perfect_se": self.perfect.se[pairs].tolist(),
             "tried": self.tried[pairs].tolist(),
         }
 
     def to_frame(self) -> pandas.DataFrame:
-        """A row per pair of uncertain value, by decreasing gain; `tells` says whether a trial of it is informative."""
+        """A row per pair of uncertain value, in the order of `trials`; `tells`: is another trial informative?"""
         return as_frame({**self._columns(self.trials), "tells": self.telling[self.trials].tolist()})
 
 
@@ -300,6 +321,7 @@ def advise(
     data: Dataset,
     tolerance: float | int | None = None,
     *,
+    trial_sd: float | int | None = None,
     progress: bool | None = None,
     **options: Any,
 ) -> Advice:
@@ -309,6 +331,8 @@ def advise(
         model: the problem.
         data: observations of it; without any, the advice is based on the prior.
         tolerance: the expected loss up to which to stop.
+        trial_sd: the noise of the next trial, 0 for an exact one; by default that of a pair's last trial, else
+            `noise_sd` or the median noise of the trials of other pairs, else none.
         progress: show progress after two seconds; by default on terminals and in notebooks.
         options: keyword arguments of `bellmanifold.posterior`.
 
@@ -325,22 +349,31 @@ def advise(
       value of the best policy -1, optimal with probability 1
       it plays s1 go
     """
-    require_numbers(tolerance=tolerance)
+    require_numbers(tolerance=tolerance, trial_sd=trial_sd)
     if tolerance is not None and not (np.isfinite(tolerance) and tolerance >= 0):
         raise BadInputError(f"tolerance is {tolerance}: give a number that is not negative")
+    check_trial_sd(trial_sd)
     with show_progress("weighing what is known", progress):
         summary = posterior(model, data, **options)
-        return advice_of(summary, data.tries, None if tolerance is None else float(tolerance))
+        advice = advice_of(summary, data, None if tolerance is None else float(tolerance), trial_sd)
+    speaks_of_costs = advice.costs is None and options.get("cost_belief") is not None
+    return replace(advice, costs=Costs()) if speaks_of_costs else advice
 
 
-def advice_of(summary: Summary, tried: Int[np.ndarray, "pairs"], tolerance: float | None = None) -> Advice:
-    """Advice based on a posterior; `tried` counts the trials of each pair, `tolerance` is as in `advise`."""
+def advice_of(
+    summary: Summary, data: Dataset, tolerance: float | None = None, trial_sd: float | int | None = None
+) -> Advice:
+    """Advice based on a posterior and its data; `tolerance` and `trial_sd` are as in `advise`."""
     check_proper(summary.target)
-    draws = _draws(summary)
+    draws, target = _draws(summary), summary.target
     decision = decide(draws)
     check_means(draws, decision.policy, summary.tails.mean)
-    gain = Trials(draws, decision.by_half).gains(float(decision.loss.value))
-    return Advice(summary, decision, gain, draws.sd > 0, tried, tolerance)
+    trials = Trials(draws, decision.by_half)
+    noise = trial_noise(data, target.noise_sd, trial_sd)
+    trial = one_trial(target, trials.planner, decision.loss, noise, summary.budget.seed)
+    perfect = trials.gains(float(decision.loss.value))
+    costs = cost_unit(target.model)
+    return Advice(summary, decision, trial, perfect, draws.sd > 0, data.tries, tolerance, costs)
 
 
 def check_proper(target: Target) -> None:

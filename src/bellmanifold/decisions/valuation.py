@@ -208,6 +208,11 @@ class Planner:
         q = np.concatenate([part[0][part[1]] for part in parts]) if parts else np.zeros((0, len(pay)))
         return self.target.model.greedy(q)
 
+    def solvable(self, pay: Float[np.ndarray, "pairs n"]) -> Bool[np.ndarray, "n"]:
+        """Whether each problem with these payments has a solution, where all laws are given: no loop pays."""
+        starts = range(0, pay.shape[1], BATCH)
+        return np.concatenate([self._solve(pay[:0, k : k + BATCH], pay[:, k : k + BATCH])[1] for k in starts])
+
     def _solve(
         self, weight: Float[np.ndarray, "draws n"], pay: Float[np.ndarray, "pairs n"]
     ) -> tuple[Float[np.ndarray, "n pairs"], Bool[np.ndarray, "n"]]:

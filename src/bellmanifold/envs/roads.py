@@ -1,8 +1,9 @@
-"""A road network: forty junctions, two-way roads between neighbours, and the cost of each road.
+"""A road network: forty junctions, two-way roads between neighbours, and the minutes that each road takes.
 
 Junctions lie on a slightly perturbed grid of five rows and eight columns; `metadata["positions"]` holds their
 coordinates. A move is a road, named after the junction it leads to. Costs are drawn once from N(5, 2^2) and are at
-least 1. Episodes start at the junction in one corner and end at the depot in the opposite one, which no road leaves.
+least 1; the metadata say that rewards are costs in minutes. Episodes start at the junction in one corner and end at the
+depot in the opposite one, which no road leaves.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ def roads(slip: float = 0.0) -> SSP:
         ends = {there: 1.0 - (slip if others else 0.0)} | {other: slip / len(others) for other in others if slip}
         moves[here, there] = Move(-round(cost[here, there], 2), ends)
     model = from_moves("roads", moves, start=names[0], goal=names[-1])
-    return replace(model, metadata={"positions": {name: [round(x, 3) for x in at] for name, at in positions.items()}})
+    places = {name: [round(x, 3) for x in at] for name, at in positions.items()}
+    return replace(model, metadata={"positions": places, "costs": {"unit": "minutes"}})
 
 
 def _neighbours(names: list[str]) -> list[tuple[str, str]]:

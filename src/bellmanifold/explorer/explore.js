@@ -281,7 +281,7 @@ function mount(root, board, first, post, stop) {
     else if (told.refused) parts.push(element("p", { className: "hint told", textContent: `no advice: ${told.refused}` }));
     else {
       parts.push(element("p", { className: "told", textContent: told.sentences.join(" ") }));
-      if (told.trials.length > 0) parts.push(element("p", { className: "heading", textContent: "what knowing a move's value would save" }), element("ol", {}, ...told.trials.map(({ pair, gain, se }) => element("li", {},
+      if (told.trials.length > 0) parts.push(element("p", { className: "heading", textContent: told.ranked_by }), element("ol", {}, ...told.trials.map(({ pair, gain, se }) => element("li", {},
         element("button", { type: "button", className: "trial", onclick: () => choose(board.pair_state[pair], pair) }, isolated(board.states[board.pair_state[pair]]), ": ", isolated(actionOf(pair))),
         element("span", { className: "much", textContent: plusMinus(gain, se) })))));
     }

@@ -23,6 +23,7 @@ import numpy as np
 
 from bellmanifold.data import Dataset, require_same_problem
 from bellmanifold.decisions.advice import advice_of
+from bellmanifold.decisions.wording import ranked_by
 from bellmanifold.display import for_json, or_null
 from bellmanifold.errors import BadInputError, BellmanifoldError, StoppedError, UnsupportedError, quote
 from bellmanifold.explorer.accounts import accounts
@@ -285,15 +286,16 @@ def _advice(now: Snapshot) -> dict[str, Any]:
     """Advice given the current data, for JSON, or the reason why there is none."""
     try:
         with interruptible("nothing was changed"):
-            advice = advice_of(now.summary, now.data.tries)
+            advice = advice_of(now.summary, now.data)
     except (BadInputError, UnsupportedError) as refusal:
         return {"refused": str(refusal)}
-    best = [pair for pair in advice.trials.tolist() if advice.telling[pair] and advice.gain.value[pair] > 0]
+    best = [pair for pair in advice.trials.tolist() if advice.telling[pair] and advice.ranking[pair] > 0]
+    error = advice.perfect.se if advice.gain is None else np.zeros(len(advice.ranking))
     return {
         "sentences": list(advice.sentences()),
+        "ranked_by": ranked_by(advice),
         "trials": [
-            {"pair": pair, "gain": float(advice.gain.value[pair]), "se": float(advice.gain.se[pair])}
-            for pair in best[:MOST_TRIALS]
+            {"pair": pair, "gain": float(advice.ranking[pair]), "se": float(error[pair])} for pair in best[:MOST_TRIALS]
         ],
     }
 

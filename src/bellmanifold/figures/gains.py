@@ -63,7 +63,7 @@ def draw_advice(
     Args:
         model: the problem.
         policy: an advice; or the pairs that the policy plays, which requires the next two arguments.
-        gain: what knowing the value of each pair would save.
+        gain: what a trial of each pair would save.
         tried: which pairs were tried; a belief is not a trial.
         axes: where to draw; by default a new figure.
     """
@@ -73,7 +73,7 @@ def draw_advice(
     from matplotlib.lines import Line2D
 
     require_drawable(model)
-    words = Words(model.name, "best policy", "tried", "not tried yet")
+    words = Words(model.name, "best policy", "tried", "not tried yet", "what a trial would save")
     if isinstance(policy, Advised):
         words = policy.words()
         policy, gain, tried = policy.picture()
@@ -100,7 +100,7 @@ def draw_advice(
     draw_plain_states(axes, model, states if few_actions(model) else {})
     finish(axes, model, handles, words.title, () if named.any() else _gains(drawn, gain))
     bar = figure_of(axes).colorbar(ScalarMappable(norm, scale), **place)
-    bar.set_label("what knowing its value would save", fontsize=8)
+    bar.set_label(words.scale, fontsize=8)
     bar.ax.tick_params(labelsize=8)
     return axes
 

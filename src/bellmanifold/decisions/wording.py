@@ -1,0 +1,53 @@
+"""Advice in words: what stopping costs, and the move to try next.
+
+A move is named as the next only if the value of one trial is known: what knowing all of Q(s, a) would save ranks moves,
+but says little about what one trial of them saves. Whoever may stop is not told to go on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bellmanifold.costs import amount
+from bellmanifold.errors import quote
+
+if TYPE_CHECKING:
+    from bellmanifold.decisions.advice import Advice
+
+LEAST = 1e-3
+"""A trial that saves less than this share of the expected loss is not recommended."""
+KNOWING_ALL = "what knowing all of Q(s, a) would save"
+ONE_TRIAL = "what one trial would save"
+
+
+def ranked_by(advice: Advice) -> str:
+    """The meaning of the number that ranks moves, with its unit."""
+    unit = f", in {advice.costs.unit}" if advice.costs and advice.costs.unit else ""
+    return (KNOWING_ALL if advice.gain is None else ONE_TRIAL) + unit
+
+
+def sentences(advice: Advice) -> tuple[str, str]:
+    """What stopping costs, and what to do next."""
+    loss = float(advice.expected_loss.value)
+    if not advice.uncertain.any() or loss <= 0.0:
+        return "Stopping now costs nothing.", "No trial could improve on the best policy."
+    episode = "episode" if advice.costs is None else "trip"
+    first = f"If you stop now, you expect to lose {amount(loss, advice.costs)} per {episode}."
+    if advice.stop:
+        return first, f"That is at most {advice.tolerance:g}, the tolerance."
+    return first, _next(advice, loss)
+
+
+def _next(advice: Advice, loss: float) -> str:
+    """The move to try next."""
+    if advice.gain is None:
+        return f"What one trial would save is not known ({advice.trial.why_not}): moves are ranked by {KNOWING_ALL}."
+    best = int(advice.trials[0])
+    gain, sd = float(advice.gain[best]), float(advice.trial.sd[best])
+    if gain <= 0.0:
+        return "No single trial helps: whatever one shows, the best policy stays the best. Several together may help."
+    if gain < LEAST * loss:
+        return f"No single trial helps much: none would save more than {amount(gain, advice.costs)} of it."
+    state, action = (quote(name) if " " in name else name for name in advice.target.model.pair_name(best))
+    trial = f"one trial, with noise of sd {sd:.3g}," if sd > 0 else "one exact trial"
+    return f"Next, try {action} at {state}: {trial} would save {amount(gain, advice.costs)} of it."
