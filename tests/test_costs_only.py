@@ -11,7 +11,7 @@ import bellmanifold as bm
 from bellmanifold import envs
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
-from bellmanifold.posteriors.costs import below
+from bellmanifold.posteriors.costs_only import below
 
 
 def triangle(slip=0.3):

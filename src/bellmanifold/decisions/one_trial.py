@@ -80,6 +80,8 @@ def why_not(target: Target) -> str:
     """Why one trial has no closed form; empty if it has one."""
     if target.laws is not None:
         return "laws are learnt"
+    if target.costs_only:
+        return "rewards are truncated at 0"
     if not target.prior.flat:
         return "the prior is over action values, not over rewards"
     if target.noise_scale is not None:

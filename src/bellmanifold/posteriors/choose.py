@@ -11,7 +11,7 @@ from bellmanifold.kernels import Uniform
 from bellmanifold.options import EngineName
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.cells import check_cells
-from bellmanifold.posteriors.costs import check_batch
+from bellmanifold.posteriors.costs_only import check_batch
 from bellmanifold.posteriors.cuts import Covering, LargeCutError, check_exact, covering
 from bellmanifold.posteriors.known import Known, everything_known
 from bellmanifold.posteriors.leaks import check_leaks, lacking_variance

@@ -27,7 +27,7 @@ from bellmanifold.options import EngineName, KernelName, LawsName
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.choose import Choice, after_doubt, choose, enumeration
 from bellmanifold.posteriors.contradictions import among_rewards
-from bellmanifold.posteriors.costs import without_payments
+from bellmanifold.posteriors.costs_only import without_payments
 from bellmanifold.posteriors.estimated import Estimate
 from bellmanifold.posteriors.importance import by_importance
 from bellmanifold.posteriors.known import by_prior, by_solver

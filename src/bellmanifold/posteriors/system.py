@@ -20,7 +20,7 @@ from bellmanifold.gaussian import exchangeable
 from bellmanifold.jax_setup import STATIC, bound_programs, on_device
 from bellmanifold.kernels import Kernel, log_normal
 from bellmanifold.posteriors.coordinates import Coordinates
-from bellmanifold.posteriors.costs import below, ceiling
+from bellmanifold.posteriors.costs_only import below, ceiling
 from bellmanifold.posteriors.cuts import trap_error
 from bellmanifold.posteriors.laws import LEAST_LOG, OpenLaws
 from bellmanifold.posteriors.noise_scale import combine

@@ -56,7 +56,7 @@ class Target:
         prior: prior of the action values.
         kernel: shape of the kernels.
         proper_only: exclude parameters that the data show to be improper.
-        costs_only: exclude payments above 0 (`bellmanifold.posteriors.costs`).
+        costs_only: exclude payments above 0 (`bellmanifold.posteriors.costs_only`).
         laws: posterior of open transition laws given landings; None if all laws of observed pairs are given.
         noise_scale: distribution of eta, if it has to be inferred.
         own_precision, own_mean: of rewards with an sd of their own, if eta is inferred, shape (pairs,).
