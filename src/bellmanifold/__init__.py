@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from bellmanifold.posteriors.gradient import sample_chains as sample_chains
     from bellmanifold.posteriors.inference import posterior as posterior
     from bellmanifold.posteriors.summary import Summary as Summary
+    from bellmanifold.pruning import pruned as pruned
     from bellmanifold.runs.learning import learn as learn
     from bellmanifold.solver import solve as solve
     from bellmanifold.ssp import SSP as SSP
@@ -61,6 +62,7 @@ _HOME = {
     "load_data": "formats.observations",
     "load_model": "models",
     "posterior": "posteriors.inference",
+    "pruned": "pruning",
     "sample_chains": "posteriors.gradient",
     "solve": "solver",
     "to_gymnasium": "formats.gymnasium",
