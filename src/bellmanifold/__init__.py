@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from bellmanifold.envs.building import Move as Move
     from bellmanifold.envs.building import from_moves as from_moves
     from bellmanifold.explorer.notebook import explore as explore
+    from bellmanifold.formats.arrays import from_arrays as from_arrays
     from bellmanifold.formats.gymnasium import from_gymnasium as from_gymnasium
     from bellmanifold.formats.gymnasium import to_gymnasium as to_gymnasium
     from bellmanifold.formats.observations import load_data as load_data
@@ -56,6 +57,7 @@ _HOME = {
     "check": "health",
     "evidence_curve": "posteriors.evidence",
     "explore": "explorer.notebook",
+    "from_arrays": "formats.arrays",
     "from_gymnasium": "formats.gymnasium",
     "from_moves": "envs.building",
     "learn": "runs.learning",

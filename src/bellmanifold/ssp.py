@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from importlib import import_module
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias, TypeVar
 
@@ -40,6 +41,8 @@ from bellmanifold.errors import BadInputError, count_of, quote, quote_pair, requ
 
 if TYPE_CHECKING:
     import pandas
+
+    from bellmanifold.formats.matrices import Arrays
 
 T = TypeVar("T")
 Index: TypeAlias = SupportsIndex
@@ -267,6 +270,16 @@ class SSP(Shown):
             may_be_open=self.is_open,
             **{name: getattr(self, name) for name in shared},
         )
+
+    def to_arrays(self, discount: float = 1.0) -> Arrays:
+        """The problem as matrices, one row per pair, as QuantEcon takes them; `bm.from_arrays` turns them back.
+
+        Args:
+            discount: take this discount out of the matrices: the problem has to be a discounted one, whose moves all
+                end with probability 1 - discount at least. Solvers that know no goals need it.
+        """
+        found: Arrays = import_module("bellmanifold.formats.matrices").to_arrays(self, discount)
+        return found
 
     def with_rows(
         self,
