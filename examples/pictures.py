@@ -1,10 +1,11 @@
 """The pictures of the guide: `python examples/pictures.py docs/images` makes them again.
 
-Names after the directory (`robot`, `advice`, `roads`, `ridge`, `swirl-pies`, `improper-mass`, `manifold`) make only
-those.
+Names after the directory (`robot`, `advice`, `roads`, `forest`, `ridge`, `swirl-pies`, `improper-mass`, `manifold`)
+make only those.
 """
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -45,6 +46,19 @@ def roads() -> Figure:
     figure, axes = pyplot.subplots(figsize=(7.2, 4.3), layout="constrained")
     bm.figures.draw_advice(model, bm.advise(model, data, tolerance=2.0, reward_belief=(-5.0, 2.0)), axes=axes)
     return figure
+
+
+def forest() -> Figure:
+    """What a forester knows who waited twice and cut once; the problem is given as matrices."""
+    wait = [[0.1, 0.9, 0.0], [0.1, 0.0, 0.9], [0.1, 0.0, 0.9]]
+    cut = [[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0]]
+    names = {"states": ["young", "middle", "old"], "actions": ["wait", "cut"], "name": "forest"}
+    rewards = [[0.0, 0.0], [0.0, 1.0], [4.0, 2.0]]
+    model = bm.from_arrays([wait, cut], rewards, discount=0.9, initial="young", **names)
+    places = {"young": [0, 0], "middle": [2, 1], "old": [2, -1], "goal": [4, 0]}
+    model = replace(model, metadata={"positions": places})
+    data = bm.Dataset.from_pairs(model, [("young", "wait"), ("middle", "wait"), ("old", "cut")])
+    return bm.figures.draw(model, bm.posterior(model, data, prior_mean=20.0, prior_scale=20.0)).figure
 
 
 def ridge() -> Figure:
@@ -158,6 +172,7 @@ PICTURES = {
     "robot": robot,
     "advice": advice,
     "roads": roads,
+    "forest": forest,
     "ridge": ridge,
     "swirl-pies": swirl_pies,
     "improper-mass": improper_mass,

@@ -17,7 +17,7 @@ def lower_bounds(project):
     wanted = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
     found = {}
     for requirement in wanted:
-        match = re.fullmatch(r"([a-z0-9-]+)(?:\[[a-z-]+\])?>=([0-9.]+)", requirement)
+        match = re.fullmatch(r"([a-z0-9-]+)(?:\[[a-z-]+\])?>=([0-9.]+(?:b[0-9]+)?)", requirement)
         if match is None:
             raise ValueError(f"{requirement}: write it as name>=version, the oldest one that works")
         found[match[1]] = match[2]

@@ -284,7 +284,9 @@ def test_command_for_programs(cli, tmp_path):
     )
     assert (code, err) == (0, "")
     found = json.loads(out)
-    assert list(found) == ["best", "expected_loss", "stop", "trials", "engine", "reason", "trustworthy"]
+    keys = ["best", "expected_loss", "stop", "trials", "engine", "reason", "trustworthy", "largest_error"]
+    assert list(found) == ["warnings", *keys]
+    assert found["largest_error"] == found["best"]["optimal"]["se"] > 0.001
     assert list(found["best"]) == ["policy", "value", "optimal"]
     assert found["stop"] is (found["expected_loss"]["mean"] <= 0.5)
     gains = [trial["perfect"]["mean"] for trial in found["trials"]]

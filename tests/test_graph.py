@@ -9,7 +9,7 @@ from bellmanifold import envs
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.graph import (
-    _cascade,
+    cascade,
     components,
     direct_routes,
     end_components,
@@ -441,11 +441,11 @@ def test_pairs_that_may_lead_to_states_without_a_pair_are_dropped_in_one_go(rng,
                 break
             expected[risky] = False
             rounds += 1
-        _cascade(model, keep, ignored)
+        cascade(model, keep, ignored)
         np.testing.assert_array_equal(keep, expected)
     assert rounds > 4
     nothing = np.zeros(model.n_pairs, dtype=bool)
-    _cascade(model, nothing, ignored)
+    cascade(model, nothing, ignored)
     assert not nothing.any()
 
 

@@ -22,6 +22,7 @@ from bellmanifold.errors import BadInputError
 from bellmanifold.formats.observations import from_json as data_from_json
 from bellmanifold.formats.observations import load_data, write_data
 from bellmanifold.formats.problem import from_json, read_problem, to_json_text, write_problem
+from bellmanifold.options import on_command_line
 from bellmanifold.ssp import Description, StatedPrior
 
 NAN = float("nan")
@@ -261,7 +262,7 @@ def test_bad_problem_files(cli, tmp_path, case):
     value, message = BAD_PROBLEMS[case]
     path = tmp_path / "p.json"
     path.write_text(json.dumps(value))
-    with pytest.raises(BadInputError, match=message) as error:
+    with on_command_line(), pytest.raises(BadInputError, match=message) as error:
         read_problem(path)
     assert cli("env", "show", str(path)) == (2, "", f"bellmanifold: {error.value}\n")
     assert str(error.value).startswith(f"{path}: ")

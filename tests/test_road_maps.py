@@ -118,10 +118,13 @@ def test_a_dead_end_names_what_can_be_done(cli, files):
     code, _, err = cli("advise", *files(town(roads, metadata=places)), *BELIEF)
     assert code == 3
     assert "trap Quarry:" in err
-    assert "remove it and all moves that lead there from the problem, or use --discount 0.99" in err
+    assert "remove it and all moves that lead there from the problem (--prune), or use --discount 0.99" in err
     assert "--proper-only" not in err
     code, *_ = cli("advise", *files(town(roads, metadata=places)), *BELIEF, "--discount", "0.99")
     assert code == 0
+    code, _, err = cli("advise", *files(town(roads, metadata=places)), *BELIEF, "--prune")
+    assert code == 0
+    assert 'dropped 1 dead end ("Quarry")' in err
 
 
 @pytest.mark.parametrize(

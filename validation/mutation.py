@@ -34,6 +34,7 @@ from queue import Queue
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "bellmanifold"
 TESTS = {
+    "accuracy": ("accuracy", "summary"),
     "arrangement": ("chart", "weight"),
     "batch": ("chart", "weight"),
     "batch_walk": ("proposals", "batch_walk", "walk"),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from bellmanifold.envs.building import Move as Move
     from bellmanifold.envs.building import from_moves as from_moves
     from bellmanifold.explorer.notebook import explore as explore
+    from bellmanifold.formats.arrays import from_arrays as from_arrays
     from bellmanifold.formats.gymnasium import from_gymnasium as from_gymnasium
     from bellmanifold.formats.gymnasium import to_gymnasium as to_gymnasium
     from bellmanifold.formats.observations import load_data as load_data
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from bellmanifold.posteriors.gradient import sample_chains as sample_chains
     from bellmanifold.posteriors.inference import posterior as posterior
     from bellmanifold.posteriors.summary import Summary as Summary
+    from bellmanifold.pruning import pruned as pruned
     from bellmanifold.runs.learning import learn as learn
     from bellmanifold.solver import solve as solve
     from bellmanifold.ssp import SSP as SSP
@@ -55,12 +57,14 @@ _HOME = {
     "check": "health",
     "evidence_curve": "posteriors.evidence",
     "explore": "explorer.notebook",
+    "from_arrays": "formats.arrays",
     "from_gymnasium": "formats.gymnasium",
     "from_moves": "envs.building",
     "learn": "runs.learning",
     "load_data": "formats.observations",
     "load_model": "models",
     "posterior": "posteriors.inference",
+    "pruned": "pruning",
     "sample_chains": "posteriors.gradient",
     "solve": "solver",
     "to_gymnasium": "formats.gymnasium",

@@ -6,6 +6,7 @@ Two descriptions of one problem give equal objects, and every error names the pa
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -15,19 +16,24 @@ from scipy.sparse import csr_array
 from bellmanifold.compressed_rows import by_first_use
 from bellmanifold.errors import BadInputError, first_repeated, guess, quote, quote_pair, require
 from bellmanifold.limits import SIZE
+from bellmanifold.options import remedy_when_read
 from bellmanifold.ssp import SSP, Description, Index, StatedPrior
 
+LOOP = "stay"
+"""The action of the loop that a dead end is given for a while."""
 PROBABILITY_TOLERANCE = 1e-9
 ROUNDING = 1e-12
 
 
-def assemble(plain: Description) -> SSP:
+def assemble(plain: Description, prune: bool = False) -> SSP:
     """Check a description and build the problem: goals lumped, pairs and successors in canonical order.
 
     States are numbered by their first pair, actions by their first use; pairs keep their order within a
     state; equal successors are merged, successors of probability 0 dropped, and rows whose sum differs from 1
     by more than rounding (but by no more than 1e-9) are divided by it. Names that no pair, goal or
-    start mentions are dropped. Where a description may be open, NaN rewards and empty rows are kept.
+    start mentions are dropped. Where a description may be open, NaN rewards and empty rows are kept. With `prune`, a
+    next state that is no goal and has no pair is dropped with the moves that may lead there, and so on; by default it
+    is an error.
 
     Raises:
         BadInputError: naming the pair and the remedy.
@@ -35,6 +41,8 @@ def assemble(plain: Description) -> SSP:
     SIZE.require(np.size(plain.pair_state) + np.size(plain.next_state), "the problem")
     given = _Given(plain)
     _check_lengths(given)
+    if prune and (dead := given.dead_ends()).size:
+        return _without_dead_ends(plain, given, dead)
     _check_pairs(given)
     total = _checked_sums(given)
     _check_initial(given)
@@ -63,6 +71,32 @@ def assemble(plain: Description) -> SSP:
     )
 
 
+def _without_dead_ends(plain: Description, given: _Given, dead: Int[np.ndarray, "dead"]) -> SSP:
+    """Give each state without a pair a loop, build the problem, and take them out again."""
+    from bellmanifold.pruning import without_loops
+
+    count, action = len(dead), LOOP
+    while action in given.actions:
+        action += "'"
+    prior, blank = plain.prior, np.full(count, np.nan)
+    if prior is not None:
+        prior = StatedPrior(prior.mean, prior.sd, np.append(prior.pair_mean, blank), np.append(prior.pair_sd, blank))
+    with_loops = replace(
+        plain,
+        action_names=(*given.actions, action),
+        pair_state=np.append(given.pair_state, dead),
+        pair_action=np.append(given.pair_action, np.full(count, len(given.actions))),
+        reward=np.append(given.reward, np.zeros(count)),
+        reward_sd=np.append(given.reward_sd, np.zeros(count)),
+        next_start=np.append(given.next_start, given.next_start[-1] + 1 + np.arange(count)),
+        next_state=np.append(given.next_state, dead),
+        next_prob=np.append(given.next_prob, np.ones(count)),
+        prior=prior,
+    )
+    model = assemble(with_loops)
+    return without_loops(model, model.pair_action == model.actions.index(action))
+
+
 class _Given:
     """The arrays of a description, checked for types and ranges of indices only.
 
@@ -88,6 +122,11 @@ class _Given:
         self.initial_prob = _numbers("initial_prob", plain.initial_prob)
         self.may_be_open = plain.may_be_open
         self.is_goal, self.has_pair = (np.isin(np.arange(states), those) for those in (self.goals, self.pair_state))
+
+    def dead_ends(self) -> Int[np.ndarray, "dead"]:
+        """The next states that are no goals and have no pair."""
+        met = np.unique(self.next_state)
+        return met[~(self.is_goal | self.has_pair)[met]]
 
     def label(self, pair: Index) -> str:
         """A pair by its names, for a message."""
@@ -157,6 +196,7 @@ def _checked_sums(given: _Given) -> Float[np.ndarray, "pairs"]:
         lambda k: (
             f"{label(k)}: next state {quote(names[state[k]])} is not a goal and has no pair: "
             + given.remedy(state[k], "give it a pair", " or list it under goals")
+            + f"; if it is a dead end, not a goal, {remedy_when_read()} drops it and the moves that may lead there"
         ),
     )
     law = csr_array((prob, state, given.next_start), shape=(len(given.pair_state), len(names)))

@@ -29,11 +29,13 @@ from bellmanifold.commands.terminal import (
     All,
     AsJson,
     Model,
+    Prune,
     complain,
     from_the_start,
     print_first,
     print_json,
     refusing,
+    report_dropped,
     say,
 )
 from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError, StoppedError, count_of, listed, shorten
@@ -109,7 +111,7 @@ def env_list() -> None:
 
 
 @env_app.command("show")
-def env_show(model: Model, every: All = False, json_out: AsJson = False) -> None:
+def env_show(model: Model, prune: Prune = False, every: All = False, json_out: AsJson = False) -> None:
     """Show a problem: its size, its start and its pairs.
 
     Example: bellmanifold env show "env:swirl?depth=3"
@@ -117,7 +119,8 @@ def env_show(model: Model, every: All = False, json_out: AsJson = False) -> None
     from bellmanifold.formats.problem import to_json_text
     from bellmanifold.models import load_model
 
-    problem = load_model(model)
+    problem = load_model(model, prune)
+    report_dropped(model, problem)
     if json_out:
         typer.echo(to_json_text(problem), nl=False)
         return
@@ -139,7 +142,9 @@ def env_show(model: Model, every: All = False, json_out: AsJson = False) -> None
 
 @env_app.command("export")
 def env_export(
-    model: Model, out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write: .json, .npz or .drn.")]
+    model: Model,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write: .json, .npz or .drn.")],
+    prune: Prune = False,
 ) -> None:
     """Write a problem to a file, to edit or share it.
 
@@ -149,7 +154,9 @@ def env_export(
     from bellmanifold.formats.problem import write_problem
     from bellmanifold.models import load_model, load_whole
 
-    write_problem(load_whole(model, "DRN") if out.suffix == ".drn" else load_model(model), out)
+    problem = load_whole(model, "DRN", prune=prune) if out.suffix == ".drn" else load_model(model, prune)
+    report_dropped(model, problem)
+    write_problem(problem, out)
     remark(f"wrote {label(out)}")
 
 
@@ -157,6 +164,7 @@ def env_export(
 def check(
     model: Model,
     discount: Discount = None,
+    prune: Prune = False,
     full: Annotated[bool, typer.Option("--full", help="Compute the directions u even above 1,000 pairs.")] = False,
     every: All = False,
     json_out: AsJson = False,
@@ -168,7 +176,9 @@ def check(
     from bellmanifold.health import check as check_model
     from bellmanifold.models import load_whole
 
-    health = check_model(load_whole(model, "check"), discount=discount, full=full)
+    problem = load_whole(model, "check", prune=prune)
+    report_dropped(model, problem)
+    health = check_model(problem, discount=discount, full=full)
     if json_out:
         print_json(health.to_dict())
     else:
@@ -191,6 +201,7 @@ def check(
 def solve(
     model: Model,
     discount: Discount = None,
+    prune: Prune = False,
     method: Annotated[
         Method | None,
         typer.Option(
@@ -207,7 +218,8 @@ def solve(
     from bellmanifold.models import load_whole
     from bellmanifold.solver import solve as solve_model
 
-    problem = load_whole(model, "solve")
+    problem = load_whole(model, "solve", prune=prune)
+    report_dropped(model, problem)
     with refusing(model):
         solution = solve_model(problem, method=method, discount=discount)
     answer = solution.to_dict()

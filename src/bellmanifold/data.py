@@ -30,9 +30,9 @@ from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 
 from bellmanifold.display import Card, Columns, Shown, as_frame
-from bellmanifold.errors import BadInputError, quote, quote_pair, require, require_kind, require_numbers
-from bellmanifold.naming import find_landing, find_pair
-from bellmanifold.observation import Given, as_observation, number_or_nan, rows_of
+from bellmanifold.errors import BadInputError, count_of, quote, quote_pair, require, require_kind, require_numbers
+from bellmanifold.naming import find_observations
+from bellmanifold.observation import Given
 from bellmanifold.ssp import SSP, require_closed, require_problem
 
 if TYPE_CHECKING:
@@ -96,6 +96,7 @@ class Dataset(Shown):
             shape (observations,).
         next: the next state; -1 if it was not recorded, n_states for the goal, shape (observations,).
         places: the source of each, for messages, such as "line 3" of a table; empty if unknown.
+        left_out: number of further observations, of pairs that `bellmanifold.pruned` dropped from the problem.
 
     >>> from bellmanifold import Observation, envs
     >>> data = Dataset.from_pairs(envs.two_state(), [("s1", "stay"), ("s1", "stay")])
@@ -112,6 +113,7 @@ class Dataset(Shown):
     sd: Float[np.ndarray, "observations"] = field(default_factory=lambda: np.zeros(0))
     next: Int[np.ndarray, "observations"] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     places: tuple[str, ...] = field(default=(), repr=False)
+    left_out: int = 0
 
     def __post_init__(self) -> None:
         require_problem(self.model)
@@ -137,22 +139,14 @@ class Dataset(Shown):
             model: the problem.
             observations: each an `Observation`, (state, action), (state, action, reward) or a mapping with the fields
                 of `Observation`; or a DataFrame with these columns.
-                A missing reward is the model's, or counts as not recorded where the problem leaves it open.
+                A missing reward is the model's, or counts as not recorded where the problem leaves it open. Those of
+                pairs dropped by `bellmanifold.pruned` are left out.
             places: the source of each observation, for messages.
         """
         require_problem(model)
         remedy = 'give a list, as [("s1", "go"), ("s1", "stay", -1.0)]'
         require_kind(observations, Iterable, "observations", remedy)
-        pairs, rewards, sds, landings = [], [], [], []
-        for t, item in enumerate(rows_of(observations)):
-            where = places[t] if places else f"observations[{t}]"
-            seen = as_observation(item, where)
-            pairs.append(find_pair(model, seen.state, seen.action, where))
-            rewards.append(number_or_nan(seen.reward, f"{where}: reward"))
-            sds.append(number_or_nan(seen.sd, f"{where}: sd"))
-            landings.append(-1 if seen.next is None else find_landing(model, seen.next, where))
-        pair, landing = (np.array(numbers, dtype=np.int64) for numbers in (pairs, landings))
-        return cls(model, pair, np.array(rewards, dtype=float), np.array(sds, dtype=float), landing, tuple(places))
+        return cls(model, **find_observations(model, observations, places)._asdict())
 
     @classmethod
     def complete(cls, model: SSP) -> Dataset:
@@ -174,6 +168,7 @@ class Dataset(Shown):
             np.append(self.reward, reward),
             np.append(self.sd, np.full(len(pair), np.nan) if sd is None else sd),
             np.append(self.next, np.full(len(pair), -1) if next is None else next),
+            left_out=self.left_out,
         )
 
     def with_belief(self, mean: float, sd: float) -> Dataset:
@@ -198,7 +193,13 @@ class Dataset(Shown):
         believed = int(self.untried.sum())
         seen = f"{int(self.observed.sum()) - believed} of {self.model.n_pairs} pairs observed"
         seen += f", a belief about {believed} more" if believed else ""
-        return Card(f"Dataset({len(self)} observations of {self.model}, {seen})", columns=self.columns)
+        title = f"Dataset({len(self)} observations of {self.model}, {seen})"
+        return Card(title, (), [self.gap] if self.gap else [], self.columns)
+
+    @property
+    def gap(self) -> str:
+        """A remark on observations that are left out; empty if there are none."""
+        return f"left out {count_of(self.left_out, 'observation')} of dropped moves" if self.left_out else ""
 
     def columns(self) -> Columns:
         """Columns of a table with a row per observation; NaN or None where a value was not recorded."""

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy.typing import ArrayLike
 
-from bellmanifold.errors import require
+from bellmanifold.errors import count_of, listed, quote, quote_pair, require
+
+SHOWN = 5
+"""Number of dropped states, and of dropped pairs, that a message names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +63,43 @@ class StatedPrior:
     def of_pairs(self, pairs: Int[np.ndarray, "some"] | Bool[np.ndarray, "pairs"]) -> StatedPrior:
         """The prior of a selection of pairs, in the given order."""
         return replace(self, pair_mean=self.pair_mean[pairs], pair_sd=self.pair_sd[pairs])
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """What `bellmanifold.pruned` left out of a problem, by name.
+
+    Attributes:
+        states: dead ends: states from which no policy is sure to reach the goal.
+        pairs: the pairs of these states, and those that may lead there.
+    """
+
+    states: tuple[str, ...] = ()
+    pairs: tuple[tuple[str, str], ...] = ()
+
+    @cached_property
+    def _known(self) -> frozenset[tuple[str, str]]:
+        return frozenset(self.pairs)
+
+    def __bool__(self) -> bool:
+        return bool(self.states)
+
+    def __contains__(self, pair: tuple[str, str]) -> bool:
+        return pair in self._known
+
+    def __add__(self, other: Dropped) -> Dropped:
+        return Dropped(self.states + other.states, self.pairs + other.pairs)
+
+    @property
+    def size(self) -> str:
+        """How much was dropped."""
+        return f"{count_of(len(self.states), 'dead end')} and {count_of(len(self.pairs), 'move')}"
+
+    def __str__(self) -> str:
+        states = listed(self.states, SHOWN, quote)
+        pairs = listed(self.pairs, SHOWN, lambda pair: quote_pair(*pair))
+        moves = f", and {count_of(len(self.pairs), 'move')} of them or that may lead there ({pairs})" if pairs else ""
+        return f"{count_of(len(self.states), 'dead end')} ({states}){moves}"
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ def end_components(model: SSP, allowed: Pairs | None = None) -> list[EndComponen
         if not leaves.any():
             break
         keep &= ~leaves
-        _cascade(model, keep, np.zeros(model.n_states, dtype=bool))
+        cascade(model, keep, np.zeros(model.n_states, dtype=bool))
     pairs = np.flatnonzero(keep)
     labels = component[model.pair_state[pairs]]
     order = np.argsort(labels, kind="stable")
@@ -174,7 +174,7 @@ def _reach_surely(model: SSP, target: Nodes, allowed: Pairs) -> tuple[States, Po
         if not risky.any():
             return reached[:n], policy
         keep &= ~risky
-        _cascade(model, keep, (lost | target)[:n])
+        cascade(model, keep, (lost | target)[:n])
 
 
 def _reach_possibly(model: SSP, target: Nodes, keep: Pairs) -> tuple[Nodes, Policy]:
@@ -340,7 +340,7 @@ def _touches(model: SSP, states: Nodes) -> Pairs:
     return np.asarray(model.over_successors(np.logical_or, states[model.next_state], True), dtype=np.bool_)
 
 
-def _cascade(model: SSP, keep: Pairs, ignored: States) -> None:
+def cascade(model: SSP, keep: Pairs, ignored: States) -> None:
     """Drop, in place, pairs that may lead to a state without a kept pair, repeatedly, except for `ignored` states.
 
     A pair is dropped with the first of its successors, a state with the last of its pairs: both are nodes of a graph.

@@ -86,7 +86,8 @@ def assumption_2(model: SSP, all_means: bool = False) -> Verdict:
         who, them = ("state", "it") if len(stranded) == 1 else ("states", "them")
         reasons.append(
             f"no policy is sure to reach the goal from {who} {state_names(model, stranded)} (Assumption 2): "
-            f"give {them} a way that cannot miss the goal"
+            f"give {them} a way that cannot miss the goal, or drop {them} with all moves that may lead there "
+            + spoken("(--prune)")
         )
     reasons += [complaint(model, best) for best in means if best is not None and best.sign >= 0]
     return Verdict(policy, stranded, components, means, reasons)

@@ -10,10 +10,11 @@ from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from bellmanifold.envs import BUILT_IN
-from bellmanifold.errors import BadInputError, quote, require, require_kind
+from bellmanifold.errors import BadInputError, quote, require, require_flags, require_kind
 from bellmanifold.formats.explicit import read_query
 from bellmanifold.formats.files import label, locate_errors
 from bellmanifold.formats.problem import read_problem
+from bellmanifold.pruning import pruned
 from bellmanifold.ssp import SSP, require_closed
 
 DRN, TABLES = ".drn", (".csv", ".tsv")
@@ -22,22 +23,34 @@ _CHECKED = re.compile(r"(.*?\.(?:drn|prism|pm|nm|jani))(?:\?(.*))?$", re.DOTALL)
 _VERSIONED = re.compile(r"[A-Za-z]-v\d+$")
 
 
-def load_model(reference: str | os.PathLike[str]) -> SSP:
+def load_model(reference: str | os.PathLike[str], prune: bool = False) -> SSP:
     """Load a problem by its reference.
 
     Args:
         reference: a path to a problem file, `env:deep-sea?depth=5`, `gym:CliffWalking-v1`, or a PRISM, JANI or DRN file
             with its property and constants, `coin.prism?N=2&property=steps_min`.
+        prune: drop dead ends, as `bellmanifold.pruned` does; in files and tables also next states without any move.
 
     >>> load_model("env:deep-sea?depth=3")
     SSP("deep-sea-3", 6 states, 12 pairs)
     """
-    problem: SSP = load_problem(reference, needs_table=True)
+    problem: SSP = load_problem(reference, needs_table=True, prune=prune)
     return problem
 
 
-def load_problem(reference: str | os.PathLike[str], needs_table: bool = False) -> Any:
+def load_problem(reference: str | os.PathLike[str], needs_table: bool = False, prune: bool = False) -> Any:
     """Load a problem; a Gymnasium environment without a transition table is returned itself if none is needed."""
+    require_flags(prune=prune)
+    problem = _load(reference, needs_table, prune)
+    if not prune:
+        return problem
+    with locate_errors(label(reference)):
+        require(isinstance(problem, SSP), "without a transition table P dead ends are not known: leave --prune out")
+        return pruned(problem)
+
+
+def _load(reference: str | os.PathLike[str], needs_table: bool, prune: bool) -> Any:
+    """Load a problem, with `prune` without next states that have no move."""
     remedy = "give a path, env:NAME or gym:ENV_ID; bm.from_gymnasium takes an environment"
     require_kind(reference, (str, os.PathLike), "the reference", remedy)
     text = os.fspath(reference)
@@ -47,7 +60,7 @@ def load_problem(reference: str | os.PathLike[str], needs_table: bool = False) -
     if text.startswith("gym:"):
         from bellmanifold.formats.gymnasium import load_gymnasium
 
-        return load_gymnasium(text.removeprefix("gym:"), needs_table)
+        return load_gymnasium(text.removeprefix("gym:"), needs_table, prune)
     found = _CHECKED.match(text)
     path, query = (found[1], found[2] or "") if found else (text, "")
     if path.endswith(DRN):
@@ -65,15 +78,15 @@ def load_problem(reference: str | os.PathLike[str], needs_table: bool = False) -
     if not os.path.exists(text):  # perhaps only its prefix is missing
         prefix = "env:" if text.partition("?")[0] in BUILT_IN else "gym:" if _VERSIONED.search(text) else ""
         require(not prefix, f"{label(text)}: no such file: write {prefix}{label(text)}")
-    return read_problem(text)
+    return read_problem(text, prune)
 
 
-def load_whole(reference: str, what: str, needs_table: bool = True) -> Any:
+def load_whole(reference: str, what: str, needs_table: bool = True, prune: bool = False) -> Any:
     """Load a problem without open pairs, as `what`, a command, requires.
 
     A Gymnasium environment without a transition table is returned itself if none is needed.
     """
-    problem = load_problem(reference, needs_table)
+    problem = load_problem(reference, needs_table, prune)
     if isinstance(problem, SSP):
         with locate_errors(label(reference)):
             require_closed(problem, what)

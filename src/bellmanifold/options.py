@@ -59,9 +59,15 @@ def spoken(text: str) -> str:
     """
     if _commanded:
         return _BEGINS.sub(lambda found: "--" + found[1].replace("_", "-"), text)
+    text = text.replace("--prune", "bm.pruned(model)")
     said = re.sub(r"^(\w+ is .*: give) true or false$", r"\1 True or False", _FLAG.sub(_parameter, text))
     said = re.sub(r"\bbellmanifold (?=check says)", "bm.", said)
     return re.sub(r"([a-z]=[\w.+-]+) (?=[a-z_]+=)", r"\1, ", said)
+
+
+def remedy_when_read() -> str:
+    """The option of readers that leaves out dead ends, where the reader has not got a problem to prune yet."""
+    return "--prune" if _commanded else "prune=True"
 
 
 def _parameter(found: re.Match[str]) -> str:

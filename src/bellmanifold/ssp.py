@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from importlib import import_module
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias, TypeVar
 
@@ -33,12 +34,15 @@ from jaxtyping import Bool, Float, Int, Shaped
 from bellmanifold.compressed_rows import Rows, Some, by_first_use
 from bellmanifold.compressed_rows import row_entries as row_entries
 from bellmanifold.description import Description as Description
+from bellmanifold.description import Dropped as Dropped
 from bellmanifold.description import StatedPrior as StatedPrior
 from bellmanifold.display import Card, Columns, Shown, as_frame, picture
 from bellmanifold.errors import BadInputError, count_of, quote, quote_pair, require, require_kind, require_numbers
 
 if TYPE_CHECKING:
     import pandas
+
+    from bellmanifold.formats.matrices import Arrays
 
 T = TypeVar("T")
 Index: TypeAlias = SupportsIndex
@@ -69,6 +73,7 @@ class SSP(Shown):
         prior: stated priors over action values; None if there are none.
         open_discount: the problem's discount, for open laws: a law p that is learnt counts as open_discount * p, and
             the rest leads to the goal. Rows that are given already include the discount.
+        dropped: the dead ends that were left out, with their pairs; no part of the problem (`==` ignores it).
     """
 
     name: str
@@ -86,6 +91,7 @@ class SSP(Shown):
     metadata: Mapping[str, Any] = field(default_factory=dict)
     prior: StatedPrior | None = None
     open_discount: float = 1.0
+    dropped: Dropped = field(default_factory=Dropped)
 
     def __post_init__(self) -> None:
         """Make arrays read-only: charts are cached by identity and would not notice a change."""
@@ -101,14 +107,16 @@ class SSP(Shown):
         size = f"{count_of(self.n_states, 'state')}, {count_of(self.n_pairs, 'pair')}" + (
             f", {unknown} of them open" if unknown else ""
         )
-        return f"SSP({quote(self.name)}, {size})"
+        without = f", without {self.dropped.size}" if self.dropped else ""
+        return f"SSP({quote(self.name)}, {size}{without})"
 
     def card(self) -> Card:
         """The card for display in a notebook: starts and goals, the table and, for small problems, a picture."""
         starts = [f"{quote(self.states[s])} with {self.initial[s]:.3g}" for s in np.flatnonzero(self.initial)[:3]]
         more = ", ..." if int((self.initial > 0).sum()) > 3 else ""
         start = f"starts in {', '.join(starts)}{more}; goals: {', '.join(map(quote, self.goals[:3]))}"
-        return Card(repr(self), [start], (), self.columns, lambda: picture("problem", self))
+        left_out = [f"left out: {self.dropped}"] if self.dropped else []
+        return Card(repr(self), [start, *left_out], (), self.columns, lambda: picture("problem", self))
 
     def columns(self) -> Columns:
         """Columns of a table with a row per pair; `next` is {state: probability}, or None where it is unknown."""
@@ -262,6 +270,16 @@ class SSP(Shown):
             may_be_open=self.is_open,
             **{name: getattr(self, name) for name in shared},
         )
+
+    def to_arrays(self, discount: float = 1.0) -> Arrays:
+        """The problem as matrices, one row per pair, as QuantEcon takes them; `bm.from_arrays` turns them back.
+
+        Args:
+            discount: take this discount out of the matrices: the problem has to be a discounted one, whose moves all
+                end with probability 1 - discount at least. Solvers that know no goals need it.
+        """
+        found: Arrays = import_module("bellmanifold.formats.matrices").to_arrays(self, discount)
+        return found
 
     def with_rows(
         self,

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from bellmanifold.commands.shared_options import PosteriorOptions, spread_options
-from bellmanifold.commands.terminal import Model, refusing
+from bellmanifold.commands.terminal import Model, refusing, report_dropped
 from bellmanifold.errors import StoppedError
 from bellmanifold.runs.environment import keep_compiled_programs
 
@@ -43,7 +43,8 @@ def explore(
     from bellmanifold.formats.observations import load_data
     from bellmanifold.models import load_model
 
-    problem = load_model(model)
+    problem = load_model(model, options.prune)
+    report_dropped(model, problem)
     observed = None if data is None else load_data(data, problem)
     keep_compiled_programs()
     with refusing(model):

@@ -17,11 +17,13 @@ from bellmanifold.commands.shared_options import Discount, PriorMean, read_scale
 from bellmanifold.commands.terminal import (
     AsJson,
     Model,
+    Prune,
     check_picture,
     directory,
     print_json,
     print_table,
     refusing,
+    report_dropped,
     save_picture,
 )
 from bellmanifold.errors import BadInputError, count_of
@@ -111,6 +113,7 @@ def learn(
     runs: Annotated[int, typer.Option(help="Independent runs; run i has seed K + i.")] = 10,
     seed: Annotated[int, typer.Option(metavar="K", help="Random seed; determines every result.")] = 0,
     discount: Discount = None,
+    prune: Prune = False,
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the completed regret, as .png, .pdf or .svg.")
     ] = None,
@@ -137,7 +140,7 @@ def learn(
     use_one_thread()
     if picture is not None:
         check_picture(picture)
-    reference, problem = _open_problem(model, discount, out)
+    reference, problem = _open_problem(model, discount, prune, out)
     told = options.keywords()
     with refusing(model):
         check_supported(find_agent(agent), open_world(problem), told)
@@ -153,19 +156,25 @@ def learn(
         _print_learning(answer)
 
 
-def _open_problem(model: str, discount: float | None, out: Path | None) -> tuple[str, Any]:
-    """The reference under which runs are stored, and the problem, discounted on request."""
+def _open_problem(model: str, discount: float | None, prune: bool, out: Path | None) -> tuple[str, Any]:
+    """The reference under which runs are stored, and the problem, pruned and then discounted on request."""
     from bellmanifold.models import load_whole
     from bellmanifold.runs.learning import discounted
 
-    if discount is not None and model.startswith("env:"):
+    if prune and out is not None:
+        raise BadInputError(
+            "--prune with --out needs a problem that has no dead ends, so that it can be found again: write it with "
+            "`env export MODEL --prune --out FILE` and give that file, or leave one of the two out"
+        )
+    if discount is not None and model.startswith("env:") and not prune:
         model, discount = f"{model}{'&' if '?' in model else '?'}discount={discount:.17g}", None
     if discount is not None and out is not None:
         raise BadInputError(
             "--discount with --out needs a problem that states its discount, so that it can be found again: write "
             '"discount" into the problem file, or leave one of the two out'
         )
-    problem = load_whole(model, "learn", needs_table=False)
+    problem = load_whole(model, "learn", needs_table=False, prune=prune)
+    report_dropped(model, problem)
     return model, problem if discount is None else discounted(problem, discount)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from bellmanifold.commands.completion import data_files
-from bellmanifold.commands.terminal import check_picture, complain, refusing, save_picture
+from bellmanifold.commands.terminal import Prune, check_picture, complain, refusing, report_dropped, save_picture
 from bellmanifold.errors import BadInputError, quote
 from bellmanifold.formats.files import label, locate_errors
 from bellmanifold.interrupts import interruptible
@@ -67,7 +67,7 @@ def spread_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @dataclass(frozen=True)
 class PosteriorOptions:
-    """Options of `posterior`, `advise` and `explore` that define the posterior."""
+    """Options of `posterior`, `advise` and `explore` that define the posterior; `prune` only defines the problem."""
 
     epsilon: Annotated[
         float | None, typer.Option(help="Tolerance; 0, the default, is the exact (manifold) posterior.")
@@ -111,6 +111,7 @@ class PosteriorOptions:
         bool, typer.Option("--proper-only", help="Leave out parameters that the data show to be improper.")
     ] = False
     discount: Discount = None
+    prune: Prune = False
     samples: Annotated[
         int | None,
         typer.Option(metavar="N", help="Number of points (at least 32,768); by default until SE <= 1e-3."),
@@ -120,7 +121,7 @@ class PosteriorOptions:
 
     def keywords(self) -> dict[str, Any]:
         """The options as `bellmanifold.posterior` takes them."""
-        return asdict(self) | {
+        return {name: value for name, value in asdict(self).items() if name != "prune"} | {
             "prior_scale": read_scale(self.prior_scale, may_be_flat=True),
             "proper_only": self.proper_only or None,
             "reward_belief": _belief(self.reward_belief, "--reward-belief", "-5,2"),
@@ -161,7 +162,8 @@ def _open_files(model: str, data: Path, options: PosteriorOptions, picture: Path
 
     if picture is not None:
         check_picture(picture)
-    problem = load_model(model)
+    problem = load_model(model, options.prune)
+    report_dropped(model, problem)
     if picture is not None:
         from bellmanifold.figures.drawing import require_drawable  # slow to import
 

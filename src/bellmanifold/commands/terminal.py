@@ -39,6 +39,10 @@ Model = Annotated[
         autocompletion=problems,
     ),
 ]
+Prune = Annotated[
+    bool,
+    typer.Option("--prune", help="Drop states that cannot be sure to reach the goal, and moves that may lead there."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 All = Annotated[bool, typer.Option("--all", help="Print every row, not only those that matter most.")]
 
@@ -92,6 +96,13 @@ def print_json(value: dict[str, Any]) -> None:
 def complain(message: str) -> None:
     """Print one line on stderr, shortened if very long, without control characters."""
     remark(f"bellmanifold: {shorten(printable(' '.join(message.split())), LONGEST)}")
+
+
+def report_dropped(model: str, problem: object) -> None:
+    """Say on stderr which dead ends were dropped from a problem, if any."""
+    dropped = getattr(problem, "dropped", None)
+    if dropped:
+        complain(f"{label(model)}: dropped {dropped}")
 
 
 def say(message: str) -> None:

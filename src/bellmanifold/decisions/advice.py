@@ -38,9 +38,10 @@ from bellmanifold.decisions.one_trial import OneTrial, check_trial_sd, one_trial
 from bellmanifold.decisions.trials import Trials
 from bellmanifold.decisions.valuation import Planner, Policies, Valuation, Walks
 from bellmanifold.decisions.wording import ranked_by, sentences
-from bellmanifold.display import Card, Columns, Shown, Words, as_frame, picture, with_error
+from bellmanifold.display import Card, Columns, Shown, Words, as_frame, or_null, picture, with_error
 from bellmanifold.errors import BadInputError, UnsupportedError, require_numbers
 from bellmanifold.meter import show_progress
+from bellmanifold.posteriors.accuracy import LargestError, shortfall
 from bellmanifold.posteriors.draws import point_draws
 from bellmanifold.posteriors.estimated import Estimate, resolution_of
 from bellmanifold.posteriors.inference import posterior
@@ -191,6 +192,20 @@ class Advice(Shown):
         return self.trustworthy and float(self.expected_loss.value) <= self.tolerance
 
     @property
+    def largest_error(self) -> float:
+        """The standard error of the probability that the best policy is optimal, the only one that is reported."""
+        return self._largest.se
+
+    @property
+    def _largest(self) -> LargestError:
+        return LargestError.of("that the best policy is optimal", float(self.decision.optimal.se))
+
+    @cached_property
+    def warnings(self) -> list[str]:
+        """Warnings about the posterior and about the numbers of the advice, most important first."""
+        return self.summary.warnings_with(shortfall(self._largest, self.summary.budget.accuracy))
+
+    @property
     def target(self) -> Target:
         """The posterior on which the advice is based."""
         return self.summary.target
@@ -217,8 +232,8 @@ class Advice(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object of `advise`."""
-        model, warnings = self.target.model, self.summary.warnings
-        found: dict[str, Any] = {"warnings": warnings} if warnings else {}
+        model = self.target.model
+        found: dict[str, Any] = {"warnings": self.warnings} if self.warnings else {}
         gains = (
             [None] * model.n_pairs if self.gain is None else [{"mean": one, "se": 0.0} for one in self.gain.tolist()]
         )
@@ -244,6 +259,7 @@ class Advice(Shown):
             "engine": self.summary.engine,
             "reason": self.summary.reason,
             "trustworthy": self.trustworthy,
+            "largest_error": or_null(self.largest_error),
         }
 
     def picture(self) -> tuple[Bool[np.ndarray, "p"], Float[np.ndarray, "p"], Bool[np.ndarray, "p"]]:
@@ -290,7 +306,7 @@ class Advice(Shown):
         plays = f"it plays {', '.join(shown)}{', ...' if len(self.policy) > SHOWN else ''}"
         facts = [" ".join(self.sentences()), value, plays]
         model = self.target.model
-        return Card(title, facts, self.summary.warnings, self._worth_trying, lambda: picture("advice", model, self))
+        return Card(title, facts, self.warnings, self._worth_trying, lambda: picture("advice", model, self))
 
     def _worth_trying(self) -> Columns:
         """Informative trials that may save something."""

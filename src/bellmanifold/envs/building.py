@@ -24,9 +24,16 @@ class Move:
 
 
 def from_moves(
-    name: str, moves: Mapping[tuple[str, str], Move], start: str, goal: str = GOAL, action_seed: int | None = None
+    name: str,
+    moves: Mapping[tuple[str, str], Move],
+    start: str,
+    goal: str = GOAL,
+    action_seed: int | None = None,
+    prune: bool = False,
 ) -> SSP:
     """Build a problem with a single start state from a table (state, action) -> `Move`.
+
+    With `prune` a successor that is not the goal and has no move is dropped, with the moves that may lead there.
 
     >>> from_moves("one step", {("home", "walk"): Move(-1.0, {"goal": 1.0})}, start="home")
     SSP("one step", 1 state, 1 pair)
@@ -60,7 +67,8 @@ def from_moves(
             next_prob=[float(p) for move in moves.values() for p in move.successors.values()],
             reward_sd=[float(move.reward_sd) for move in moves.values()],
             name=name,
-        )
+        ),
+        prune,
     )
     return model if action_seed is None else with_action_order(model, action_seed)
 

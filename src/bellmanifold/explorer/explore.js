@@ -337,10 +337,10 @@ function mount(root, board, first, post, stop) {
     }
     proper.checked = view.proper_only;
     laws.value = view.laws;
-    const error = view.largest_error === 0 ? "exact" : `largest standard error ${amount(view.largest_error)}`;
+    const error = view.largest_error === 0 ? "exact" : view.largest_error === null ? "standard errors are not known" : `largest standard error ${amount(view.largest_error)}`;
     status.textContent = `${error}; engine ${view.engine}, ${view.seconds < 0.01 ? "under 0.01" : amount(view.seconds)} s`;
     status.title = view.reason;
-    sharpen.disabled = view.sharp || view.largest_error <= 0.001;
+    sharpen.disabled = view.sharp || (view.largest_error !== null && view.largest_error <= 0.001);
   }
 
   function drawAlerts() {

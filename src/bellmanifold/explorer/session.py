@@ -4,9 +4,9 @@ A session answers messages from a page or a widget: dictionaries with a "kind" a
 a *view*, a dictionary for JSON with everything to be shown. A message that cannot be carried out (contradictory data, a
 malformed number) changes nothing: the answer is the previous view with a one-line message as its "error".
 
-So that pies respond quickly, a posterior is computed with few points, and its standard errors are shown. "sharpen"
-computes it as `posterior` would. "advise" reports what to try next and what stopping costs; since that takes longer
-than the pies, clients request it afterwards.
+So that pies respond quickly, a posterior is computed with few points, and its largest error is shown, which is then no
+cause for a warning. "sharpen" computes it as `posterior` would. "advise" reports what to try next and what stopping
+costs; since that takes longer than the pies, clients request it afterwards.
 """
 
 from __future__ import annotations
@@ -204,12 +204,12 @@ class Session:
         """Everything to be shown, for JSON, in answer to a message, with an error if it failed."""
         data, summary = self.data, self.summary
         target, routes = summary.target, [_route(route) for route in summary.routes or ()]
-        noisy = summary.epsilon is None
+        noisy, sharp = summary.epsilon is None, summary.budget.samples is None
         beliefs = [self.now.options.get(name) for name in ("reward_belief", "cost_belief")]
         return {
             "answers": message.get("id") if isinstance(message, Mapping) else None,
             "error": error,
-            "warnings": summary.warnings,
+            "warnings": summary.warnings if sharp else summary.warnings_with(""),
             "trustworthy": summary.trustworthy,
             "probability": for_json(np.clip(summary.action_probability.value, 0.0, 1.0)),
             "se": for_json(summary.action_probability.se),
@@ -232,8 +232,8 @@ class Session:
             "proper_only": bool(target.proper_only),
             "engine": summary.engine,
             "reason": summary.reason,
-            "largest_error": float(summary.action_probability.se.max(initial=0.0)),
-            "sharp": self.now.summary.budget.samples is None,
+            "largest_error": or_null(summary.largest_error),
+            "sharp": sharp,
             "seconds": round(self.now.seconds, 4),
             "cold": len(self._cold),
             "can_undo": bool(self._before),

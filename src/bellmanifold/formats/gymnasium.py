@@ -12,17 +12,19 @@ from bellmanifold.assembly import assemble
 from bellmanifold.envs import BUILT_IN
 from bellmanifold.errors import BadInputError, kind_of_value, printable, quote
 from bellmanifold.graph import reachable
+from bellmanifold.pruning import pruned
 from bellmanifold.ssp import SSP, Description, require_closed
 
 RESETS = 1000
 
 
-def from_gymnasium(env: gymnasium.Env[Any, Any]) -> SSP:
+def from_gymnasium(env: gymnasium.Env[Any, Any], prune: bool = False) -> SSP:
     """The problem of an environment that exposes its transition table `P[state][action]`.
 
     Each entry lists (probability, next state, reward, terminated). States and actions are named by their numbers,
     terminating transitions lead to "goal", a reward that depends on the next state is averaged, and states the start
-    cannot reach are dropped.
+    cannot reach are dropped. With `prune` dead ends (`bellmanifold.pruned`) are dropped first: states that cannot be
+    sure to terminate, among them states without a row in the table.
     """
     require_environment(env, "env")
     plain, label = env.unwrapped, label_of(env)
@@ -31,9 +33,9 @@ def from_gymnasium(env: gymnasium.Env[Any, Any]) -> SSP:
         raise BadInputError(f"gym:{label} has no transition table P: write the problem as a JSON file instead")
     try:
         rows = {int(s): {int(a): list(moves) for a, moves in _items(actions)} for s, actions in _items(table)}
-        count = max(rows) + 1
         pairs = [(s, a, moves) for s, actions in rows.items() for a, moves in actions.items()]
         probability = np.array([float(p) for _, _, moves in pairs for p, _, _, _ in moves])
+        count = 1 + max([*rows, *(int(s) for _, _, moves in pairs for _, s, _, _ in moves)])
         landing = [count if end else int(s) for _, _, moves in pairs for _, s, _, end in moves]
         reward = [float(sum(p * r for p, _, r, _ in moves)) for _, _, moves in pairs]
     except (TypeError, ValueError, AttributeError):
@@ -57,8 +59,10 @@ def from_gymnasium(env: gymnasium.Env[Any, Any]) -> SSP:
             next_prob=probability,
             name=label,
             metadata=_grid(plain, pairs, count),
-        )
+        ),
+        prune,
     )
+    model = pruned(model) if prune else model
     return model.subproblem(reachable(model, model.initial > 0)[model.pair_state])
 
 
@@ -126,13 +130,13 @@ def make_gymnasium(name: str) -> gymnasium.Env[Any, Any]:
         ) from None
 
 
-def load_gymnasium(name: str, needs_table: bool = True) -> Any:
+def load_gymnasium(name: str, needs_table: bool = True, prune: bool = False) -> Any:
     """The problem of a Gymnasium environment, by id; if no table is needed, an environment without one is returned."""
     env = make_gymnasium(name)
     if not needs_table and not has_table(env):
         return env
     try:
-        return from_gymnasium(env)
+        return from_gymnasium(env, prune)
     finally:
         env.close()
 

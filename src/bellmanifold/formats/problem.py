@@ -46,15 +46,15 @@ _OPTIONAL = ("format", "reward_sd", "name", "discount", "metadata")
 _OPEN = ("open_discount", "prior_mean", "prior_sd", "problem_prior_mean", "problem_prior_sd")
 
 
-def read_problem(path: str | os.PathLike[str]) -> SSP:
-    """Read a problem file, JSON or npz (recognised by content)."""
+def read_problem(path: str | os.PathLike[str], prune: bool = False) -> SSP:
+    """Read a problem file, JSON or npz (recognised by content); `prune` is as in `assemble`."""
     with locate_errors(label(path)):
         content = read_bytes(path)
         if content.startswith(b"PK"):
-            return from_npz(content)
+            return from_npz(content, prune)
         if os.fspath(path).endswith(".npz") and not content.lstrip().startswith(b"{"):
             raise BadInputError("is not an npz file: write it again, or give a JSON file")
-        return from_json(parse_json(content))
+        return from_json(parse_json(content), prune)
 
 
 def write_problem(model: SSP, path: str | os.PathLike[str]) -> None:
@@ -85,8 +85,8 @@ def version_of(model: SSP) -> int:
     return 2 if model.is_open or model.prior is not None else 1
 
 
-def from_json(value: Any) -> SSP:
-    """Build a problem from a parsed `ssp/1` or `ssp/2` object."""
+def from_json(value: Any, prune: bool = False) -> SSP:
+    """Build a problem from a parsed `ssp/1` or `ssp/2` object; `prune` is as in `assemble`."""
     needs = FORMATS[1] if find_version(value, FORMATS) == 1 else ""
     required, optional = ("format", "goals", "initial", "pairs"), ("name", "discount", "metadata")
     whole = record(value, "problem", required, optional, ("prior", "open_discount"), needs)
@@ -139,7 +139,8 @@ def from_json(value: Any) -> SSP:
             prior=StatedPrior(*_prior(whole, "prior"), stated[:, 0], stated[:, 1]),
             may_be_open=not needs,
             open_discount=number(whole.get("open_discount", 1.0), "open_discount"),
-        )
+        ),
+        prune,
     )
     return model.discounted(number(whole.get("discount", 1.0), "discount"))
 
@@ -210,8 +211,8 @@ def _prior_object(mean: float | None, sd: float | None) -> dict[str, dict[str, f
     return {"prior": stated} if stated else {}
 
 
-def from_npz(content: bytes) -> SSP:
-    """Build a problem from the bytes of an `.npz` file."""
+def from_npz(content: bytes, prune: bool = False) -> SSP:
+    """Build a problem from the bytes of an `.npz` file; `prune` is as in `assemble`."""
     arrays = read_arrays(content)
     version = find_version({"format": one_text(arrays, "format")}, FORMATS) if "format" in arrays else 1
     for name in _OPEN:
@@ -244,7 +245,8 @@ def from_npz(content: bytes) -> SSP:
             prior=_prior_of_arrays(arrays),
             may_be_open=version > 1,
             open_discount=one_number(arrays, "open_discount") if "open_discount" in arrays else 1.0,
-        )
+        ),
+        prune,
     )
     return model.discounted(one_number(arrays, "discount") if "discount" in arrays else 1.0)
 

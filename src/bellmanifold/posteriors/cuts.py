@@ -166,7 +166,8 @@ def trap_error(target: Target, solved: Bool[np.ndarray, "pairs"]) -> Unsupported
     trap = next(c for c in end_components(model, solved) if not out[c.states].any())
     way_out = "use --epsilon above 0 without --proper-only" if target.is_exact else "leave --proper-only out"
     if target.prior.flat:  # covers proper policies only
-        way_out = f"remove {'it' if len(trap.states) == 1 else 'them'} and all moves that lead there from the problem"
+        it = "it" if len(trap.states) == 1 else "them"
+        way_out = f"remove {it} and all moves that lead there from the problem (--prune)"
     return UnsupportedError(
         f"the observed pairs trap {state_names(model, trap.states)}: no policy reaches the goal or an unobserved "
         f"pair from there, so no parameter is proper; {way_out}, or use --discount 0.99"

@@ -102,7 +102,7 @@ def rewards_in(whole: SSP, data: Dataset, no_law: Bool[np.ndarray, "pairs"]) -> 
     """The rewards as observations of the problem with a law for every pair; landings have been used by then."""
     landing = np.where(no_law[data.pair], -1, data.next)
     paid = ~np.isnan(data.reward)
-    return Dataset(whole, data.pair[paid], data.reward[paid], data.sd[paid], landing[paid])
+    return Dataset(whole, data.pair[paid], data.reward[paid], data.sd[paid], landing[paid], left_out=data.left_out)
 
 
 def check_flat(data: Dataset, proper_only: bool | None) -> None:

@@ -139,6 +139,7 @@ def as_json(summary: Summary) -> dict[str, Any]:
         "engine": summary.engine,
         "reason": summary.reason,
         "trustworthy": summary.trustworthy,
+        "largest_error": or_null(summary.largest_error),
         "epsilon": summary.epsilon,
         "prior_scale": "flat" if summary.target.prior.flat else _common_value(summary.target.prior.sd),
         "prior_mean": _common_value(summary.target.prior.mean),

@@ -18,6 +18,7 @@ from bellmanifold.graph import end_components
 from bellmanifold.meter import show_progress
 from bellmanifold.naming import find_policy
 from bellmanifold.options import spoken
+from bellmanifold.posteriors.accuracy import LargestError, largest_of, shortfall
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.contradictions import with_prior
 from bellmanifold.posteriors.estimated import Estimate, PairEstimate
@@ -81,7 +82,7 @@ class Summary(Shown):
 
     @property
     def trustworthy(self) -> bool:
-        """Whether no diagnostic casts doubt on the numbers."""
+        """Whether the stated errors can be believed: no diagnostic casts doubt on them. They may still be large."""
         return self.result.trustworthy
 
     @property
@@ -147,10 +148,14 @@ class Summary(Shown):
         """
         return policy_probability(self.target.model, self.table, find_policy(self.target.model, policy))
 
+    @cached_property
+    def _largest(self) -> LargestError:
+        return largest_of(self.action_probability, self.routes or [], self.improper_mass)
+
     @property
     def largest_error(self) -> float:
-        """The largest standard error of the action and route probabilities."""
-        return max([float(self.action_probability.se.max(initial=0.0)), *(route.se for route in self.routes or [])])
+        """The largest standard error of a reported probability: actions, routes and improper mass."""
+        return self._largest.se
 
     @cached_property
     def improper_mass(self) -> Estimate:
@@ -173,9 +178,12 @@ class Summary(Shown):
     @cached_property
     def warnings(self) -> list[str]:
         """Warnings about the numbers, most important first."""
+        return self.warnings_with(shortfall(self._largest, self.budget.accuracy, self.engine))
+
+    def warnings_with(self, shortfall: str) -> list[str]:
+        """The warnings, with another one (possibly empty) in place of that about the largest error."""
         found = [f"not trustworthy: {doubt}" for doubt in self.result.doubts]
-        found.append(with_prior(self.target, self.q_mean.value))
-        found.append(sentence(self.tails, self.target))
+        found += [shortfall, with_prior(self.target, self.q_mean.value), sentence(self.tails, self.target)]
         known = self.improper_mass
         if known.value > MOST_IMPROPER:
             found.append(
