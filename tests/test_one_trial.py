@@ -109,8 +109,12 @@ def two(extra=()):
 def test_where_one_trial_has_no_closed_form(reason, options):
     """No trial is named, and the text says what ranks moves and why."""
     model = two()
-    advice = bm.advise(model, bm.Dataset.from_pairs(model, [("s", "a", -5.2)]), **options)
+    advice = bm.advise(model, bm.Dataset.from_pairs(model, [("s", "a", -5.2)]), trial_sd=1.0, **options)
     assert advice.gain is None
+    assert any(
+        f"trial_sd has no effect: what one trial would save is not known ({reason})" in one
+        for one in advice.to_dict()["warnings"]
+    )
     assert {json.dumps(trial["gain"]) for trial in advice.to_dict()["trials"]} == {"null"}
     text = " ".join(advice.sentences())
     assert f"What one trial would save is not known ({reason}): moves are ranked by what knowing all" in text

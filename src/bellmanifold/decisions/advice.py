@@ -387,6 +387,9 @@ def advice_of(
     trials = Trials(draws, decision.by_half)
     noise = trial_noise(data, target.noise_sd, trial_sd)
     trial = one_trial(target, trials.planner, decision.loss, noise, summary.budget.seed)
+    if trial_sd is not None and trial.gain is None:
+        remark = f"trial_sd has no effect: what one trial would save is not known ({trial.why_not})"
+        summary = replace(summary, remarks=(*summary.remarks, remark))
     perfect = trials.gains(float(decision.loss.value))
     costs = cost_unit(target.model)
     return Advice(summary, decision, trial, perfect, draws.sd > 0, data.tries, tolerance, costs)

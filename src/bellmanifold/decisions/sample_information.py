@@ -228,11 +228,15 @@ class _Problem:
 
 
 class _Position:
-    """A point of a line and the policy that is optimal there, with values u + w z."""
+    """A point of a line and the policy that is optimal there, with values u + w z.
+
+    Its matrix of visits is that of an earlier policy plus a term of rank one for each switch since, left' right.
+    """
 
     def __init__(self, problem: _Problem, direction: PerPair) -> None:
         self.problem, self.direction, self.z = problem, direction, 0.0
-        self.policy, self.visits = problem.policy.copy(), problem.visits
+        self.policy, self._visits = problem.policy.copy(), problem.visits
+        self._left = self._right = np.zeros((0, problem.model.n_states))
         self.u, self.w = problem.value, problem.visits @ direction[problem.policy]
 
     @property
@@ -264,18 +268,18 @@ class _Position:
         problem, law = self.problem, self.problem.law
         state, row = int(problem.model.pair_state[new]), slice(law.indptr[new], law.indptr[new + 1])
         after, prob = law.indices[row], law.data[row]
-        comes = self.visits[:, state] / self.visits[state, state]
+        comes = self._visits[:, state] + self._right[:, state] @ self._left
+        comes = comes / comes[state]
         away = 1.0 - float(prob @ comes[after])
         self.policy[state] = new
         if away < RARE:
             return self._afresh()
         alpha = problem.model.reward[new] + float(prob @ self.u[after]) - self.u[state]
         beta = self.direction[new] + float(prob @ self.w[after]) - self.w[state]
-        change = prob @ self.visits[after] - self.visits[state]
+        shares = self._left[:, after] @ prob - self._left[:, state]
+        change = prob @ self._visits[after] - self._visits[state] + shares @ self._right
         change[state] += 1.0
-        rows = np.flatnonzero(comes)
-        self.visits = self.visits.copy() if self.visits is problem.visits else self.visits
-        self.visits[rows] += np.outer(comes[rows] / away, change)
+        self._left, self._right = np.vstack([self._left, comes / away]), np.vstack([self._right, change])
         self.u, self.w = self.u + comes * (alpha / away), self.w + comes * (beta / away)
         return float(problem.model.initial @ comes) * beta / away
 
@@ -284,6 +288,7 @@ class _Position:
         problem, before = self.problem, self.slope
         if not is_proper(problem.model, self.policy):
             return None
-        self.visits = problem.fresh_visits(self.policy)
-        self.u, self.w = (self.visits @ pay[self.policy] for pay in (problem.model.reward, self.direction))
+        self._visits = problem.fresh_visits(self.policy)
+        self._left = self._right = self._left[:0]
+        self.u, self.w = (self._visits @ pay[self.policy] for pay in (problem.model.reward, self.direction))
         return self.slope - before
