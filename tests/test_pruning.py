@@ -140,8 +140,8 @@ def test_a_dead_end_that_has_no_move_is_refused_with_the_remedy(cli, tmp_path):
     code, out, err = cli("solve", path, "--prune")
     assert code == 0
     assert "optimal value from the start -1" in out
-    moves = '1 move of them or that may lead there (("s0", "jump"))'
-    assert err == f'bellmanifold: {path}: dropped 1 dead end ("limbo"), and {moves}\n'
+    moves = '1 move from or to dead ends (("s0", "jump"))'
+    assert err == f'bellmanifold: {path}: dropped 1 dead end ("limbo") and {moves}\n'
 
 
 def test_check_names_the_remedy(cli, tmp_path):

@@ -55,6 +55,12 @@ CALLS = {
     "from_gymnasium: reference": 'bm.from_gymnasium("gym:CliffWalking-v1")',
     "parametrisation: exchanged": "Parametrisation(lambda theta: theta, 4)",
     "improper mass: numbers": "bm.identifiability.improper_mass_sweep(data, 0.1, 1.0, 1.0)",
+    "from_arrays: text as discount": 'bm.from_arrays([[[1.0]]], [0.0], discount="0.9")',
+    "from_arrays: number as name": "bm.from_arrays([[[1.0]]], [0.0], discount=0.9, states=[1])",
+    "from_arrays: other first axis": 'bm.from_arrays([[[1.0]]], [0.0], discount=0.9, first="row")',
+    "to_arrays: text as discount": 'model.to_arrays(discount="0.9")',
+    "load_model: text as prune": 'bm.load_model("env:two-state", prune="yes")',
+    "pruned: text as model": 'bm.pruned("env:two-state")',
     "posterior: half a point": "bm.posterior(model, data, samples=1.5)",
     "posterior: half a route": "bm.posterior(model, data, top=0.5)",
     "posterior: a seed between seeds": "bm.posterior(model, data, seed=0.5)",
@@ -199,6 +205,10 @@ def test_wrong_kinds_end_in_one_clear_line(said, name):
 
 def test_they_name_the_remedy(said):
     assert "bm.Dataset.from_pairs(model, [...])" in said["posterior: list as data"][1]
+    assert said["from_arrays: text as discount"][1] == 'from_arrays: discount is the string "0.9": give a number'
+    assert said["from_arrays: number as name"][1] == "from_arrays: states[0] is the number 1: names are strings"
+    assert said["from_arrays: other first axis"][1].endswith('first is the string "row": give "action" or "state"')
+    assert said["load_model: text as prune"][1] == 'prune is the string "yes": give True or False'
     assert said["pairs: number as state"][1] == 'observations[0]: state is the number 0: names are strings, write "0"'
     assert 'gymnasium.make("FrozenLake-v1")' in said["from_gymnasium: text"][1]
     assert "bm.load_model" in said["solve: text"][1]

@@ -98,7 +98,7 @@ class Dropped:
     def __str__(self) -> str:
         states = listed(self.states, SHOWN, quote)
         pairs = listed(self.pairs, SHOWN, lambda pair: quote_pair(*pair))
-        moves = f", and {count_of(len(self.pairs), 'move')} of them or that may lead there ({pairs})" if pairs else ""
+        moves = f" and {count_of(len(self.pairs), 'move')} from or to dead ends ({pairs})" if pairs else ""
         return f"{count_of(len(self.states), 'dead end')} ({states}){moves}"
 
 

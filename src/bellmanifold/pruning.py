@@ -30,8 +30,9 @@ def pruned(model: SSP) -> SSP:
     """The problem without dead ends: states that cannot be sure to reach the goal, and moves that may lead there.
 
     The result's `dropped` holds the names of what was dropped, and its `repr` counts them. A data set for it leaves out
-    observations of dropped pairs and counts them (`Dataset.left_out`). Moves whose law is open are kept: they may lead
-    anywhere. A problem without dead ends is returned unchanged.
+    observations of dropped pairs and counts them (`Dataset.left_out`); data of the whole problem are taken over by
+    `Dataset.from_pairs(result, data.to_frame())`. Moves whose law is open are kept: they may lead anywhere. A problem
+    without dead ends is returned unchanged.
 
     Raises:
         BadInputError: if an episode may start in a dead end.

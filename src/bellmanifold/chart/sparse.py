@@ -268,6 +268,6 @@ def sparse_chart(model: SSP, solved: Pairs, counts: Pairs | None = None, may_swe
     if first is None:
         raise UnsupportedError(
             "the observed pairs trap some state: no policy reaches the goal or an unobserved pair from there; "
-            "use --discount 0.99"
+            "remove it and all moves that lead there from the problem (--prune), or use --discount 0.99"
         )
     return SparseChart(model, ended, states, pairs, solved[pairs], moves, first, may_sweep)

@@ -164,10 +164,11 @@ def trap_error(target: Target, solved: Bool[np.ndarray, "pairs"]) -> Unsupported
     leaves[model.pair_state[~solved]] = True
     out, _ = reach_goal(model, solved, also_goals=leaves)
     trap = next(c for c in end_components(model, solved) if not out[c.states].any())
-    way_out = "use --epsilon above 0 without --proper-only" if target.is_exact else "leave --proper-only out"
-    if target.prior.flat:  # covers proper policies only
-        it = "it" if len(trap.states) == 1 else "them"
-        way_out = f"remove {it} and all moves that lead there from the problem (--prune)"
+    it = "it" if len(trap.states) == 1 else "them"
+    way_out = f"remove {it} and all moves that lead there from the problem (--prune)"
+    if not target.prior.flat:  # which covers proper policies only
+        other = "use --epsilon above 0 without --proper-only" if target.is_exact else "leave --proper-only out"
+        way_out = f"{other}, {way_out}"
     return UnsupportedError(
         f"the observed pairs trap {state_names(model, trap.states)}: no policy reaches the goal or an unobserved "
         f"pair from there, so no parameter is proper; {way_out}, or use --discount 0.99"
