@@ -1,4 +1,6 @@
-"""Loading a problem by its reference: a problem file, `env:NAME?key=value`, `gym:ENV_ID`, or a model checker's file."""
+"""Loading a problem by its reference: a problem file, `env:NAME?key=value`, `gym:ENV_ID`, a model checker's file, or a
+table of roads, `roads.csv?goal=depot&start=J1`.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,10 @@ from bellmanifold.formats.files import label, locate_errors
 from bellmanifold.formats.problem import read_problem
 from bellmanifold.ssp import SSP, require_closed
 
-DRN, TABLES = ".drn", (".csv", ".tsv")
+DRN = ".drn"
 BY_STORM = (".prism", ".pm", ".nm", ".jani")
 _CHECKED = re.compile(r"(.*?\.(?:drn|prism|pm|nm|jani))(?:\?(.*))?$", re.DOTALL)
+_TABLE = re.compile(r"(.*?\.(?:csv|tsv))(?:\?(.*))?$", re.DOTALL | re.IGNORECASE)
 _VERSIONED = re.compile(r"[A-Za-z]-v\d+$")
 
 
@@ -26,8 +29,9 @@ def load_model(reference: str | os.PathLike[str]) -> SSP:
     """Load a problem by its reference.
 
     Args:
-        reference: a path to a problem file, `env:deep-sea?depth=5`, `gym:CliffWalking-v1`, or a PRISM, JANI or DRN file
-            with its property and constants, `coin.prism?N=2&property=steps_min`.
+        reference: a path to a problem file, `env:deep-sea?depth=5`, `gym:CliffWalking-v1`, a table of roads
+            (`bm.from_edges`), `roads.csv?goal=depot&start=J1`, or a PRISM, JANI or DRN file with its property and
+            constants, `coin.prism?N=2&property=steps_min`.
 
     >>> load_model("env:deep-sea?depth=3")
     SSP("deep-sea-3", 6 states, 12 pairs)
@@ -58,10 +62,10 @@ def load_problem(reference: str | os.PathLike[str], needs_table: bool = False) -
         from bellmanifold.formats.storm import read_storm
 
         return read_storm(path, query)
-    if path.lower().endswith(TABLES):
-        raise BadInputError(
-            f"{label(text)}: a table of observations is not a problem file: give the problem first, then the data"
-        )
+    if found := _TABLE.match(text):
+        from bellmanifold.formats.road_tables import read_roads
+
+        return read_roads(found[1], found[2])
     if not os.path.exists(text):  # perhaps only its prefix is missing
         prefix = "env:" if text.partition("?")[0] in BUILT_IN else "gym:" if _VERSIONED.search(text) else ""
         require(not prefix, f"{label(text)}: no such file: write {prefix}{label(text)}")
