@@ -327,7 +327,7 @@ def test_discounts_and_parts_keep_the_lines(table):
     model = bm.load_model(table(ROADS + "D,A,1\n", "goal=C&start=A&twoway=true"))
 
     def lines(problem):
-        frame = bm.posterior(problem, bm.Dataset.complete(problem), discount=0.9, noise_sd=1.0).to_edges()
+        frame = bm.posterior(problem, bm.Dataset.complete(problem), discount=0.9).to_edges()
         return [(row, *names) for row, *names in frame[["from", "to"]].itertuples()]
 
     whole = [(0, "A", "B"), (0, "B", "A"), (1, "B", "C"), (2, "A", "C"), (3, "D", "A"), (3, "A", "D")]

@@ -181,8 +181,10 @@ def _grouped(
     if not lines.shares:
         return np.arange(len(line))
     seen: dict[Any, int] = {}
+    apart = lines.both_ways.tolist()  # their probability is 1, and only a line by itself has a way back
     keys = [
-        (t, lines.name[k]) if lines.name[k] else n for n, (t, k) in enumerate(zip(tail.tolist(), line, strict=True))
+        (t, lines.name[k]) if lines.name[k] and not apart[k] else n
+        for n, (t, k) in enumerate(zip(tail.tolist(), line.tolist(), strict=True))
     ]
     road = np.array([seen.setdefault(key, len(seen)) for key in keys], dtype=np.int64)
     first = np.unique(road, return_index=True)[1]
