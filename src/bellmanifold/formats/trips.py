@@ -186,9 +186,10 @@ class _Roads:
     def _called(self, row: int, pairs: list[int], tail: str, head: str, name: str) -> list[int]:
         """Those of some roads that have a name, completed or not; a single road without one of its own may have any."""
         actions = {pair: self._model.pair_name(pair)[1] for pair in pairs}
-        longer = re.compile(re.escape(name) + r"( to .*)?( \(\d+\))?", re.DOTALL)
         found = [pair for pair, action in actions.items() if action == name and tail]  # elsewhere it may be completed
-        found = found or [pair for pair, action in actions.items() if longer.fullmatch(action)]
+        if not found:
+            longer = re.compile(re.escape(name) + r"( to .*)?( \(\d+\))?", re.DOTALL)
+            found = [pair for pair, action in actions.items() if longer.fullmatch(action)]
         if not found and head and list(actions.values()) == [head]:
             return pairs
         if not found:
