@@ -157,46 +157,56 @@ class _Roads:
         return pair, self._landing(row, pair, led or head, has_sd)
 
     def _pair(self, row: int, tail: str, head: str, name: str) -> int:
-        ways = self._ways
+        """The only road that the cells can mean."""
         if tail and head:
-            own = ways.get((tail, head), [])
+            own = self._ways.get((tail, head), [])
             if not own:
-                to = [end for begin, end in ways if begin == tail]
+                ends = [end for begin, end in self._ways if begin == tail]
                 raise BadInputError(
                     f"{self._where(row, 'to')}: no road leads from {quote(tail)} to {quote(head)}: "
-                    + suggestion(head, to, f"from {quote(tail)} roads lead to")
+                    + suggestion(head, ends, f"from {quote(tail)} roads lead to")
                 )
         else:
             require(name, f"{self._table.where(row)}: does not say which road: give from and to, or its name")
-            own = [
-                pair
-                for (begin, end), pairs in ways.items()
-                for pair in pairs
-                if tail in ("", begin) and head in ("", end)
-            ]
-            own = list(dict.fromkeys(own))
+            own = [pair for pair in self._leaving(tail, name) if self._fits(pair, tail, head)]
         if name:
             own = self._called(row, own, tail, head, name)
         if len(own) > 1:
-            which = [self._described(pair, bool(tail)) for pair in own]
-            column = 'give its name in a column "name"' if tail else "give from and to"
-            raise BadInputError(f"{self._table.where(row)}: several roads are meant, {listed(which, SHOWN)}: {column}")
+            which = [quote(self._action(pair)) + ("" if tail else f" from {quote(self._tail(pair))}") for pair in own]
+            remedy = 'give its name in a column "name"' if tail else "give from and to"
+            raise BadInputError(f"{self._table.where(row)}: several roads are meant, {listed(which, SHOWN)}: {remedy}")
         return own[0]
 
     def _called(self, row: int, pairs: list[int], tail: str, head: str, name: str) -> list[int]:
-        """Those of some roads that have a name, completed or not; a single road without one of its own may have any."""
-        actions = {pair: self._model.pair_name(pair)[1] for pair in pairs}
-        found = [pair for pair, action in actions.items() if action == name and tail]  # elsewhere it may be completed
-        if not found:
-            longer = re.compile(re.escape(name) + r"( to .*)?( \(\d+\))?", re.DOTALL)
-            found = [pair for pair, action in actions.items() if longer.fullmatch(action)]
-        if not found and head and list(actions.values()) == [head]:
+        """Those of some roads that have a name, as it is or completed; a single one without its own may have any."""
+        found = [pair for pair in pairs if self._action(pair) == name and tail]  # elsewhere it may be completed
+        found = found or [pair for pair in pairs if pair in self._bearers.get(name, {})]
+        if not found and [self._action(pair) for pair in pairs] == [head]:
             return pairs
         if not found:
             place = f"from {quote(tail)} " if tail else ""
-            near = suggestion(name, dict.fromkeys(actions.values()), "roads are called")
+            actions = [self._action(pair) for pair in range(self._model.n_pairs) if self._fits(pair, tail, head)]
+            near = suggestion(name, dict.fromkeys(actions), "roads are called")
             raise BadInputError(f"{self._where(row, 'name')}: {place}no road is called {quote(name)}: {near}")
         return found
+
+    def _leaving(self, tail: str, name: str) -> Iterable[int]:
+        """The roads out of a junction; those of a name if the junction is not told."""
+        if not tail:
+            return self._bearers.get(name, {})
+        state = self._model.state_index[tail]
+        return range(self._model.pair_start[state], self._model.pair_start[state + 1])
+
+    def _fits(self, pair: int, tail: str, head: str) -> bool:
+        """Whether a road may lead from one junction to another; an empty name may be any."""
+        begin = self._tail(pair)
+        return tail in ("", begin) and (not head or pair in self._ways.get((begin, head), []))
+
+    def _tail(self, pair: int) -> str:
+        return self._model.states[self._model.pair_state[pair]]
+
+    def _action(self, pair: int) -> str:
+        return self._model.actions[self._model.pair_action[pair]]
 
     def _landing(self, row: int, pair: int, led: str, has_sd: bool) -> int:
         model = self._model
@@ -217,12 +227,20 @@ class _Roads:
         """The pairs that may lead from one junction to another."""
         found: dict[tuple[str, str], list[int]] = {}
         for line in lines_of(self._model, in_order=False):
-            found.setdefault((self._model.states[self._model.pair_state[line.pair]], line.to), []).append(line.pair)
+            found.setdefault((self._tail(line.pair), line.to), []).append(line.pair)
         return found
 
-    def _described(self, pair: int, has_tail: bool) -> str:
-        state, action = self._model.pair_name(pair)
-        return quote(action) + ("" if has_tail else f" from {quote(state)}")
+    @cached_property
+    def _bearers(self) -> dict[str, dict[int, None]]:
+        """The pairs that a name may mean: it may have been completed by the head, and then by a number."""
+        found: dict[str, dict[int, None]] = {}
+        for (_, head), pairs in self._ways.items():
+            for pair in pairs:
+                action = self._action(pair)
+                short = re.sub(r" \(\d+\)$", "", action)
+                for name in {action, short, short.removesuffix(f" to {head}")}:
+                    found.setdefault(name, {})[pair] = None
+        return found
 
     def _where(self, row: int, part: str) -> str:
         return self._table.where(row, self._column.get(part, ""))
