@@ -2,8 +2,8 @@
 
 A row names its road as a table of roads does: by `from` and `to`, by its `name`, or by both if several roads lead from
 one junction to the other; or it names a pair by `state` and `action`. It says what the road took in `cost`, positive
-and in the problem's unit, or in `reward`, and may have an `sd` of its own; an empty cell was not recorded. Where a
-road may lead to several places, `to` or `next` says where it led.
+and in the problem's unit, or in `reward`, and may have an `sd` of its own; an empty cell means the problem's own cost,
+if that is known. Where a road may lead to several places, `to` or `next` says where it led.
 
 A row that names a road is a trip: where it led is recorded, so that a cost with an `sd` does not count as a belief.
 Rows about roads that were left out of the problem (out of a goal, or where none can be reached) are skipped, which a
