@@ -1,12 +1,14 @@
 """The pictures of the guide: `python examples/pictures.py docs/images` makes them again.
 
-Names after the directory (`robot`, `advice`, `roads`, `forest`, `ridge`, `swirl-pies`, `improper-mass`, `manifold`)
-make only those.
+Names after the directory (`robot`, `advice`, `city`, `city-advice`, `tables`, `forest`, `ridge`, `swirl-pies`,
+`improper-mass`, `manifold`) make only those.
 """
 
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import jax
 import matplotlib as mpl
@@ -39,12 +41,41 @@ def advice() -> Figure:
     return figure
 
 
-def roads() -> Figure:
-    """Which way the van should take after two drives, and which roads it should try."""
-    model = bm.load_model("examples/roads/roads.json")
-    data = bm.load_data("examples/roads/drives.json", model)
-    figure, axes = pyplot.subplots(figsize=(7.2, 4.3), layout="constrained")
-    bm.figures.draw_advice(model, bm.advise(model, data, tolerance=2.0, reward_belief=(-5.0, 2.0)), axes=axes)
+def city() -> Figure:
+    """How probable it is that each road of the city is the best choice, after 200 drives."""
+    model, data = _city()
+    figure, axes = pyplot.subplots(figsize=(5.4, 5.6), layout="constrained")
+    bm.figures.draw(model, bm.posterior(model, data, reward_belief=(-5.0, 2.0), noise_sd=1.5), axes=axes)
+    return figure
+
+
+def city_advice() -> Figure:
+    """Which way the van should take through the city, and which roads are worth another drive."""
+    model, data = _city()
+    figure, axes = pyplot.subplots(figsize=(6.6, 5.4), layout="constrained")
+    advised = bm.advise(model, data, tolerance=0.5, reward_belief=(-5.0, 2.0), noise_sd=1.5)
+    bm.figures.draw_advice(model, advised, axes=axes)
+    return figure
+
+
+def _city() -> tuple[bm.SSP, bm.Dataset]:
+    model = bm.load_model("examples/city/roads.csv?goal=depot&start=J1")
+    return model, bm.load_data("examples/city/trips.csv", model)
+
+
+def tables() -> Figure:
+    """The little map of the page about tables, after its five trips."""
+    page = Path("docs/guide/tables.md").read_text(encoding="utf-8")
+    with TemporaryDirectory() as folder:
+        for name in ("roads", "trips"):
+            found = re.search(rf'^(?:table|{name}) = """(.*?)"""', page, re.DOTALL | re.MULTILINE)
+            assert found is not None
+            Path(folder, f"{name}.csv").write_text(found[1], encoding="utf-8")
+            page = page[found.end() :]
+        model = bm.from_edges(f"{folder}/roads.csv", goal="office", start="home")
+        data = bm.load_data(f"{folder}/trips.csv", model)
+    figure, axes = pyplot.subplots(figsize=(7.2, 4.4), layout="constrained")
+    bm.figures.draw(model, bm.posterior(model, data, reward_belief=(-5.0, 2.0), noise_sd=1.0), axes=axes)
     return figure
 
 
@@ -171,8 +202,10 @@ COLOURS = ("#CC6677", "#4477AA", "#DDCC77", "#117733")
 PICTURES = {
     "robot": robot,
     "advice": advice,
-    "roads": roads,
     "forest": forest,
+    "city": city,
+    "city-advice": city_advice,
+    "tables": tables,
     "ridge": ridge,
     "swirl-pies": swirl_pies,
     "improper-mass": improper_mass,

@@ -55,7 +55,8 @@ MAY_IMPORT = {
     "envs": {"assembly", "errors", "limits", "ssp"},
     "observation": {"errors"},
     "data": {"display", "errors", "naming", "observation", "ssp"},
-    "formats": {"assembly", "data", "envs", "errors", "graph", "limits", "observation", "pruning", "ssp"},
+    "formats": {"assembly", "compressed_rows", "data", "display", "envs", "errors", "graph", "limits", "naming"}
+    | {"observation", "pruning", "ssp", "stderr"},
     "models": {"envs", "errors", "formats", "pruning", "ssp"},
     "kernels": {"errors", "jax_setup"},
     "chart": {"compressed_rows", "errors", "graph", "jax_setup", "linear", "ssp"},
@@ -65,10 +66,10 @@ MAY_IMPORT = {
     "gaussian": {"jax_setup"},
     "samplers": set(),
     "posteriors": {"chart", "compressed_rows", "data", "display", "errors", "gain", "gaussian", "graph", "health"}
-    | {"components", "jax_setup", "kernels"}
+    | {"components", "formats", "jax_setup", "kernels"}
     | {"limits", "linear", "meter", "naming", "noise", "options", "parametrisation", "priors", "samplers"}
     | {"solver", "ssp"},
-    "decisions": {"chart", "costs", "data", "display", "errors", "graph", "kernels", "linear", "meter", "posteriors"}
+    "decisions": {"chart", "costs", "data", "display", "errors", "formats", "graph", "kernels", "linear", "meter", "posteriors"}
     | {"solver", "ssp", "subtraction_free"},
     "identifiability": {"data", "display", "errors", "gaussian", "graph", "health", "linear", "posteriors", "ssp"},
     "hausdorff": {"chart", "data", "errors", "parametrisation", "posteriors", "priors"},

@@ -47,13 +47,14 @@ def test_what_is_left_out_means_what_it_means_in_json():
     ("text", "message"),
     [
         ("state,reward\ns1,1\n", 'line 1: column "action" is missing: begin with a line such as state, action, reward'),
-        ("state,action,cost\n", 'line 1: unknown column "cost": a table of observations has state, action, reward'),
+        ("state,action,loss\n", 'line 1: unknown column "loss": a table of observations has state, action, reward'),
         (
-            "from,to,cost\n",
-            r'line 1: unknown columns "from", "to", "cost": a table of observations has state, action, reward, sd, '
-            r'next: write state instead of "from", action instead of "to", reward instead of "cost" \(a cost of 5 is',
+            "junction,to,price\n",
+            r'line 1: unknown columns "junction", "to", "price": a table of observations has state, action, reward, '
+            r'sd, next: write state instead of "junction", action instead of "to", reward instead of "price" \(a cost',
         ),
-        ("state,action,r,cost\n", 'unknown columns "r", "cost": .* next: write reward instead of "r"$'),
+        ("state,action,r,loss\n", 'unknown columns "r", "loss": .* next: write reward instead of "r"$'),
+        ("state,action,r,cost\n", 'columns "cost" and "r" say the same, a cost of 5 is a reward of -5: keep one'),
         ("state,action,colour\n", "has state, action, reward, sd, next$"),
         ("state,action,reward\ns1,go,-3,5\n", r"line 2: has 4 cells, the first line 3: write -3\.5, not -3,5, or"),
         ("state,action,sd,reward\ns1,go,0,5,-3\n", r"has 5 cells, the first line 4: write 0\.5, not 0,5, or correct"),

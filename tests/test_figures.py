@@ -1,5 +1,6 @@
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
@@ -14,10 +15,11 @@ from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError
 from bellmanifold.figures.drawing import MAX_ARROWS, MAX_STATES, ROUTE_COLOUR, arrows
 from bellmanifold.figures.lines import draw_regret
-from bellmanifold.figures.names import needs_label
+from bellmanifold.figures.names import figure_of, needs_label
 from bellmanifold.figures.palette import COLOURS, pair_colours
 from bellmanifold.figures.positions import is_mapped, on_grid, positions
 from bellmanifold.formats.problem import from_json, write_problem
+from bellmanifold.formats.road_tables import from_edges
 from bellmanifold.health import check
 from bellmanifold.maps import map_fault
 from bellmanifold.posteriors.inference import posterior
@@ -147,6 +149,16 @@ def test_many_actions_are_named_at_their_moves_unless_the_next_state_says_it_all
     assert axes.get_legend() is None
     assert [name for name in words(axes) if name.startswith("by bus")] == [name for _, name in moves]
     assert not needs_label(envs.grid(2, 2)).any(), "a legend names them"
+
+
+def test_the_name_of_the_start_is_inside_the_picture():
+    """Also on a large map, where there is room for long names elsewhere."""
+    table = Path(__file__).parent.parent / "examples" / "city" / "roads.csv"
+    axes = figures.draw(from_edges(table, "depot", "J1"))
+    figure = figure_of(axes)
+    figure.canvas.draw()
+    (name,) = [text for text in axes.texts if text.get_text() == "start: J1"]
+    assert name.get_window_extent().x0 >= 0
 
 
 def test_the_goal_has_its_own_name():

@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from bellmanifold.formats.arrays import from_arrays as from_arrays
     from bellmanifold.formats.gymnasium import from_gymnasium as from_gymnasium
     from bellmanifold.formats.gymnasium import to_gymnasium as to_gymnasium
+    from bellmanifold.formats.networks import from_networkx as from_networkx
     from bellmanifold.formats.observations import load_data as load_data
     from bellmanifold.formats.observations import write_data as write_data
     from bellmanifold.formats.problem import write_problem as write_problem
+    from bellmanifold.formats.road_tables import from_edges as from_edges
     from bellmanifold.health import check as check
     from bellmanifold.models import load_model as load_model
     from bellmanifold.observation import Observation as Observation
@@ -58,8 +60,10 @@ _HOME = {
     "evidence_curve": "posteriors.evidence",
     "explore": "explorer.notebook",
     "from_arrays": "formats.arrays",
+    "from_edges": "formats.road_tables",
     "from_gymnasium": "formats.gymnasium",
     "from_moves": "envs.building",
+    "from_networkx": "formats.networks",
     "learn": "runs.learning",
     "load_data": "formats.observations",
     "load_model": "models",

@@ -20,10 +20,11 @@ can be used with all of its data sets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -147,6 +148,17 @@ class Dataset(Shown):
         remedy = 'give a list, as [("s1", "go"), ("s1", "stay", -1.0)]'
         require_kind(observations, Iterable, "observations", remedy)
         return cls(model, **find_observations(model, observations, places)._asdict())
+
+    @classmethod
+    def from_frame(cls, model: SSP, frame: Any, columns: Mapping[str, str] | None = None) -> Dataset:
+        """Build a data set from a table of trips: a DataFrame, a dictionary of columns, or a list of dictionaries.
+
+        A row names its road as a table of roads does, by `from` and `to`, by `name`, or by `state` and `action`, and
+        says what it took: `cost`, positive and in the problem's unit, or `reward`, and perhaps an `sd` of its own. If
+        the road may lead to several places, `to` or `next` says where it led. `columns` says which column is what.
+        """
+        found: Dataset = import_module("bellmanifold.formats.trips").from_frame(model, frame, columns)
+        return found
 
     @classmethod
     def complete(cls, model: SSP) -> Dataset:

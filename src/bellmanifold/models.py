@@ -1,4 +1,6 @@
-"""Loading a problem by its reference: a problem file, `env:NAME?key=value`, `gym:ENV_ID`, or a model checker's file."""
+"""Loading a problem by its reference: a problem file, `env:NAME?key=value`, `gym:ENV_ID`, a model checker's file, or a
+table of roads, `roads.csv?goal=depot&start=J1`.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,10 @@ from bellmanifold.formats.problem import read_problem
 from bellmanifold.pruning import pruned
 from bellmanifold.ssp import SSP, require_closed
 
-DRN, TABLES = ".drn", (".csv", ".tsv")
+DRN = ".drn"
 BY_STORM = (".prism", ".pm", ".nm", ".jani")
 _CHECKED = re.compile(r"(.*?\.(?:drn|prism|pm|nm|jani))(?:\?(.*))?$", re.DOTALL)
+_TABLE = re.compile(r"(.*?\.(?:csv|tsv))(?:\?(.*))?$", re.DOTALL | re.IGNORECASE)
 _VERSIONED = re.compile(r"[A-Za-z]-v\d+$")
 
 
@@ -27,8 +30,9 @@ def load_model(reference: str | os.PathLike[str], prune: bool = False) -> SSP:
     """Load a problem by its reference.
 
     Args:
-        reference: a path to a problem file, `env:deep-sea?depth=5`, `gym:CliffWalking-v1`, or a PRISM, JANI or DRN file
-            with its property and constants, `coin.prism?N=2&property=steps_min`.
+        reference: a path to a problem file, `env:deep-sea?depth=5`, `gym:CliffWalking-v1`, a table of roads
+            (`bm.from_edges`), `roads.csv?goal=depot&start=J1`, or a PRISM, JANI or DRN file with its property and
+            constants, `coin.prism?N=2&property=steps_min`.
         prune: drop dead ends, as `bellmanifold.pruned` does; in files and tables also next states without any move.
 
     >>> load_model("env:deep-sea?depth=3")
@@ -71,10 +75,10 @@ def _load(reference: str | os.PathLike[str], needs_table: bool, prune: bool) -> 
         from bellmanifold.formats.storm import read_storm
 
         return read_storm(path, query)
-    if path.lower().endswith(TABLES):
-        raise BadInputError(
-            f"{label(text)}: a table of observations is not a problem file: give the problem first, then the data"
-        )
+    if found := _TABLE.match(text):
+        from bellmanifold.formats.road_tables import read_roads
+
+        return read_roads(found[1], found[2])
     if not os.path.exists(text):  # perhaps only its prefix is missing
         prefix = "env:" if text.partition("?")[0] in BUILT_IN else "gym:" if _VERSIONED.search(text) else ""
         require(not prefix, f"{label(text)}: no such file: write {prefix}{label(text)}")

@@ -40,6 +40,7 @@ from bellmanifold.display import Card, Columns, Shown, as_frame, picture
 from bellmanifold.errors import BadInputError, count_of, quote, quote_pair, require, require_kind, require_numbers
 
 if TYPE_CHECKING:
+    import networkx
     import pandas
 
     from bellmanifold.formats.matrices import Arrays
@@ -137,6 +138,18 @@ class SSP(Shown):
     def to_frame(self) -> pandas.DataFrame:
         """A DataFrame with a row per pair: state, action, reward and successors."""
         return as_frame(self.columns())
+
+    def to_networkx(self) -> networkx.MultiDiGraph:
+        """A MultiDiGraph with an edge for each pair and each of its successors, whose key is the action.
+
+        Edges have the attributes `name` and `cost` (unless unknown), `sd` if it is noisy and `probability` if the pair
+        may lead to several states, nodes `x` and `y` if they have positions; the graph knows its `goal` and `start`.
+        `bm.from_networkx(graph, cost="cost")` makes it a problem again.
+
+        Raises:
+            UnsupportedError: if NetworkX is not installed.
+        """
+        return import_module("bellmanifold.formats.networks").to_networkx(self)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, SSP):
@@ -353,7 +366,19 @@ class SSP(Shown):
             next_state=number[rows.state],
             next_prob=rows.prob,
             prior=None if self.prior is None else self.prior.of_pairs(pairs),
+            metadata=_of_pairs(self.metadata, np.arange(self.n_pairs)[pairs]),
         )
+
+
+def _of_pairs(metadata: Mapping[str, Any], pairs: Int[np.ndarray, "some"]) -> Mapping[str, Any]:
+    """The metadata of a part of a problem: of the lines of a table of roads, those of its pairs."""
+    roads = metadata.get("roads")
+    if not isinstance(roads, Mapping):
+        return metadata
+    lines = roads.get("lines")
+    if not isinstance(lines, list) or len(lines) <= int(pairs.max(initial=-1)):
+        return metadata
+    return {**metadata, "roads": {**roads, "lines": [lines[pair] for pair in pairs]}}
 
 
 def require_problem(model: object) -> None:

@@ -31,7 +31,7 @@ Data = Annotated[
     Path,
     typer.Argument(
         metavar="DATA",
-        help="Observations: JSON, .npz or a table (.csv).",
+        help="Observations: JSON, .npz, or a table (.csv, .tsv) of observations or of trips.",
         show_default=False,
         autocompletion=data_files,
     ),

@@ -34,7 +34,8 @@ Model = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="A problem file, env:NAME?key=value&..., gym:ENV_ID, or FILE.prism?key=value.",
+        help="A problem file, a table of roads as roads.csv?goal=NAME&start=NAME, env:NAME?key=value&..., gym:ENV_ID, "
+        "or FILE.prism?key=value.",
         show_default=False,
         autocompletion=problems,
     ),

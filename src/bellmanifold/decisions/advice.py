@@ -40,17 +40,20 @@ from bellmanifold.decisions.valuation import Planner, Policies, Valuation, Walks
 from bellmanifold.decisions.wording import ranked_by, sentences
 from bellmanifold.display import Card, Columns, Shown, Words, as_frame, or_null, picture, with_error
 from bellmanifold.errors import BadInputError, UnsupportedError, require_numbers
+from bellmanifold.formats.networks import with_attributes
+from bellmanifold.formats.road_answers import edges_frame
 from bellmanifold.meter import show_progress
 from bellmanifold.posteriors.accuracy import LargestError, shortfall
 from bellmanifold.posteriors.draws import point_draws
 from bellmanifold.posteriors.estimated import Estimate, resolution_of
 from bellmanifold.posteriors.inference import posterior
-from bellmanifold.posteriors.reporting import as_probability
+from bellmanifold.posteriors.reporting import as_probability, edge_columns
 from bellmanifold.posteriors.summary import Summary
 from bellmanifold.posteriors.target import Target
 from bellmanifold.ssp import SSP
 
 if TYPE_CHECKING:
+    import networkx
     import pandas
 
 SHOWN = 5
@@ -322,6 +325,27 @@ class Advice(Shown):
             "perfect_se": self.perfect.se[pairs].tolist(),
             "tried": self.tried[pairs].tolist(),
         }
+
+    def to_edges(self) -> pandas.DataFrame:
+        """The data frame of `Summary.to_edges`, in which `best` says whether the best policy takes a road.
+
+        Its further columns are those of `to_frame`, empty for roads whose value is certain.
+        """
+        return edges_frame(self.target.model, self._edge_columns())
+
+    def to_networkx(self, graph: networkx.Graph | None = None) -> networkx.Graph:
+        """The graph of `Summary.to_networkx` with the columns of `to_edges` as attributes of edges."""
+        return with_attributes(self.target.model, self._edge_columns(), graph)
+
+    def _edge_columns(self) -> dict[str, list[Any]]:
+        """Columns with an entry for each pair."""
+        model, trials = self.target.model, self.to_frame()
+        pairs = [model.pair_index[names] for names in zip(trials["state"], trials["action"], strict=True)]
+        columns = edge_columns(self.summary) | {"best": self.picture()[0].tolist()}
+        for name in trials.columns.drop(["state", "action"]):
+            own = dict(zip(pairs, trials[name].tolist(), strict=True))
+            columns[name] = [own.get(pair) for pair in range(model.n_pairs)]
+        return columns
 
     def to_frame(self) -> pandas.DataFrame:
         """A row per pair of uncertain value, in the order of `trials`; `tells`: is another trial informative?"""

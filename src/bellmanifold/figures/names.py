@@ -103,11 +103,12 @@ def name_states(axes: Axes, model: SSP) -> list[Box]:
         short = plain_name(name, room)
         text = short if s not in called else "start" if silent or name.casefold() == "start" else f"start: {short}"
         (x, y), away = place[s], RING if s in called else 1.0
-        inwards = x == place[:, 0].min() and len(text) > room // 2  # the name would extend beyond the picture
+        wide, high = len(text) * NUMBER_CHARACTER / unit, NUMBER_LINE / unit
+        beyond = x - 0.7 * away * RADIUS - wide < axes.get_xlim()[0]
+        inwards = beyond or (x == place[:, 0].min() and len(text) > room // 2)
         side, up = ("left", "center") if inwards else ("right", "bottom")
         at = (x - RADIUS, y + 1.5 * away * RADIUS) if inwards else (x - 0.7 * away * RADIUS, y + 0.75 * away * RADIUS)
         write(axes, text, at, ha=side, va=up, fontsize=7, fontweight="bold" if s in called else "normal")
-        wide, high = len(text) * NUMBER_CHARACTER / unit, NUMBER_LINE / unit
         left, low = (at[0], at[1] - high / 2) if inwards else (at[0] - wide, at[1])
         taken.append((left, low, left + wide, low + high))
     return taken

@@ -1,8 +1,8 @@
 """Observations as a table (CSV), as spreadsheets write it: one line per observation, in chronological order.
 
 The first line names the columns: `state` and `action`, and any of `reward`, `sd` and `next`, in any order. An empty
-cell or an absent column means the same as an absent key in JSON. Columns are separated by commas, or by semicolons or
-tabs if the first line uses those. A name that contains the separator is quoted: "0,1".
+cell or an absent column means the same as an absent key in JSON. A table of trips names roads instead, and costs
+(`bellmanifold.formats.trips`).
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO
 
 from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError, first_repeated, quote
-from bellmanifold.formats.files import decoded, require_short
+from bellmanifold.formats.files import require_short
+from bellmanifold.formats.tables import SEPARATORS, numbered_lines, plain_number
+from bellmanifold.formats.trips import are_trips, from_trips
 from bellmanifold.observation import Observation
 from bellmanifold.ssp import SSP
 
@@ -31,7 +33,6 @@ MEANT = {
     **dict.fromkeys(("next_state", "next state", "destination", "target", "s2", "end"), "next"),
 }
 """Other names that people use for the columns."""
-SEPARATORS = ",;\t"
 
 
 def looks_like_table(content: bytes) -> bool:
@@ -40,14 +41,20 @@ def looks_like_table(content: bytes) -> bool:
     return not first.lstrip().startswith(b"{") and b"state" in first and b"action" in first
 
 
+def looks_like_trips(content: bytes) -> bool:
+    """Whether the first line looks like the header of a table of trips."""
+    first = content[:1000].lstrip(b"\xef\xbb\xbf").split(b"\n", 1)[0].decode("utf-8", "replace").strip()
+    return not first.startswith("{") and any(mark in first and are_trips(first.split(mark)) for mark in SEPARATORS)
+
+
 def from_csv(content: bytes, model: SSP) -> Dataset:
-    """Build a data set from a table; errors name the line, the column and the remedy."""
+    """Build a data set from a table of observations or trips; errors name the line, the column and the remedy."""
     require_short(content, "write many observations as .npz (`bellmanifold.write_data`)")
-    text = decoded(content, "save the table as CSV in UTF-8")
-    first = text.lstrip("\r\n").split("\n", 1)[0]
-    separator = next((mark for mark in SEPARATORS if mark in first), ",")
-    lines = _numbered_lines(text, separator)
-    header = _header(next(lines, (1, []))[1])
+    lines, separator = numbered_lines(content)
+    names = next(lines, (1, []))[1]
+    if are_trips(names):
+        return from_trips(content, model)
+    header = _header(names)
     seen, places = [], []
     for line, cells in lines:
         if len(cells) != len(header):
@@ -59,17 +66,6 @@ def from_csv(content: bytes, model: SSP) -> Dataset:
         seen.append(_observation(dict(zip(header, cells, strict=True)), line))
         places.append(f"line {line}")
     return Dataset.from_pairs(model, seen, places)
-
-
-def _numbered_lines(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
-    """The non-empty lines with their numbers, counted from 1."""
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True, strict=True)
-    try:
-        for cells in reader:
-            if any(cell.strip() for cell in cells):
-                yield reader.line_num, cells
-    except csv.Error as error:
-        raise BadInputError(f"line {reader.line_num}: {error}: close the quotes, or save the table again") from None
 
 
 def _header(cells: Sequence[str]) -> list[str]:
@@ -118,24 +114,9 @@ def _observation(cells: Mapping[str, str], line: int) -> Observation:
     for name in NEEDED:
         if not cells[name]:
             raise BadInputError(f"line {line}, column {name}: is empty: give a name, or remove the line")
-    reward, sd = (_number(cells.get(name, ""), f"line {line}, column {name}") for name in ("reward", "sd"))
+    numbers = [plain_number(cells.get(name, ""), f"line {line}, column {name}".__str__) for name in ("reward", "sd")]
+    reward, sd = (None if math.isnan(number) else number for number in numbers)
     return Observation(cells["state"], cells["action"], reward, sd, cells.get("next") or None)
-
-
-def _number(cell: str, where: str) -> float | None:
-    """The number in a cell; None if the cell is empty."""
-    plain = cell.strip()
-    if not plain:
-        return None
-    try:
-        found = float(plain) if "_" not in plain else math.nan
-    except ValueError:
-        found = math.nan
-    if not math.isfinite(found):
-        point = plain.replace(",", ".")
-        comma = f", with a decimal point, such as {point}" if "," in plain else ", or leave the cell empty"
-        raise BadInputError(f"{where}: {quote(plain)} is not a finite number: give one{comma}")
-    return found
 
 
 def is_missing(value: object) -> bool:

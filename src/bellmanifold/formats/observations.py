@@ -9,7 +9,7 @@ observation in `state` and `action` (indices into the names), `reward` (NaN: abs
 absent) and `next` (index of a state, -1: absent).
 
 Both versions can be read; the oldest version that can represent the data is written. A table (CSV) has the same content
-with one line per observation (`bellmanifold.formats.csv_data`).
+with one line per observation (`bellmanifold.formats.csv_data`), or per trip (`bellmanifold.formats.trips`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 
 from bellmanifold.data import Dataset, require_data
 from bellmanifold.errors import BadInputError, require_kind
-from bellmanifold.formats.csv_data import from_csv, is_missing, looks_like_table, write_csv
+from bellmanifold.formats.csv_data import from_csv, is_missing, looks_like_table, looks_like_trips, write_csv
 from bellmanifold.formats.files import (
     label,
     listing,
@@ -49,14 +49,15 @@ _ARRAYS = ("format", "state_names", "action_names", "state", "action", "reward")
 
 
 def load_data(path: str | os.PathLike[str], model: SSP) -> Dataset:
-    """Read a data file for a problem: JSON, npz or a table (CSV), recognised by content or by a name in .csv."""
+    """Read a data file for a problem: JSON, npz or a table, recognised by content or by a name in .csv or .tsv."""
     require_kind(path, (str, os.PathLike), "path", "give the name of a data file, and the problem second")
     require_problem(model)
     with locate_errors(label(path)):
         content = read_bytes(path)
         if content.startswith(b"PK"):
             return from_npz(content, model)
-        if os.fspath(path).lower().endswith(".csv") or looks_like_table(content):
+        is_table = os.fspath(path).lower().endswith((".csv", ".tsv"))
+        if is_table or looks_like_table(content) or looks_like_trips(content):
             return from_csv(content, model)
         return from_json(parse_json(content), model)
 

@@ -119,6 +119,23 @@ def columns_of(summary: Summary) -> dict[str, list[Any]]:
     }
 
 
+def edge_columns(summary: Summary) -> dict[str, list[Any]]:
+    """Columns for a table of roads, with an entry for each pair; see `Summary.to_edges`."""
+    target, best, value = summary.target, summary.action_probability, summary.q_mean
+    columns = {
+        "observed": summary.pies()[1].tolist(),
+        "probability": best.value.tolist(),
+        "probability_se": best.se.tolist(),
+        "best": summary.best_pairs().tolist(),
+        "cost_to_goal": (0.0 - value.value).tolist(),
+        "cost_to_goal_se": value.se.tolist(),
+        "cost_to_goal_sd": summary.q_sd.value.tolist(),
+    }
+    if target.prior.flat and target.noise_scale is None and target.every_visit is None and not target.epsilon:
+        columns |= {"cost_mean": (0.0 - target.reward).tolist(), "cost_sd": target.scale.tolist()}
+    return columns
+
+
 def route_columns(summary: Summary) -> Columns:
     """Columns with a row for each route."""
     routes, name = summary.routes or [], summary.target.model.pair_name

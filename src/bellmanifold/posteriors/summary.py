@@ -14,6 +14,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from bellmanifold.display import Card, Shown, Words, as_frame
+from bellmanifold.formats.networks import with_attributes
+from bellmanifold.formats.road_answers import edges_frame
 from bellmanifold.graph import end_components
 from bellmanifold.meter import show_progress
 from bellmanifold.naming import find_policy
@@ -30,13 +32,22 @@ from bellmanifold.posteriors.policies import (
     most_probable_routes,
     policy_probability,
 )
-from bellmanifold.posteriors.reporting import as_json, best_pairs, card_of, columns_of, route_columns, words_of
+from bellmanifold.posteriors.reporting import (
+    as_json,
+    best_pairs,
+    card_of,
+    columns_of,
+    edge_columns,
+    route_columns,
+    words_of,
+)
 from bellmanifold.posteriors.result import Result
 from bellmanifold.posteriors.route import Route
 from bellmanifold.posteriors.tails import Tails, sentence, tails_of
 from bellmanifold.posteriors.target import Target
 
 if TYPE_CHECKING:
+    import networkx
     import pandas
     import xarray
 
@@ -245,6 +256,26 @@ class Summary(Shown):
     def routes_to_frame(self) -> pandas.DataFrame:
         """Data frame with a row for each route, most probable first; empty if there are no routes."""
         return as_frame(route_columns(self))
+
+    def to_edges(self) -> pandas.DataFrame:
+        """Data frame with a row for each road, in the order of the table that the problem was made from.
+
+        The index counts the rows of that table; a two-way road has two rows with the same number. `from`, `to`, `name`
+        and `cost` are the road's, `probability` is that of being the best choice where it begins, `best` says whether
+        the most probable route takes it. `cost_to_goal` is what the trip costs from there by this road (the mean, with
+        its `_se`, and the `_sd`); `cost_mean` and `cost_sd` are of the road alone, given beliefs and trips, and
+        present if the prior is flat and the noise known (loops that pay are not yet ruled out in them).
+        """
+        return edges_frame(self.target.model, edge_columns(self))
+
+    def to_networkx(self, graph: networkx.Graph | None = None) -> networkx.Graph:
+        """A MultiDiGraph of the problem whose edges have the columns of `to_edges` as attributes.
+
+        Args:
+            graph: the graph that the problem was made from: then the result is a copy of it, directed, with these
+                attributes besides its own.
+        """
+        return with_attributes(self.target.model, edge_columns(self), graph)
 
     def to_dict(self) -> dict[str, Any]:
         """The `posterior` object of the interface."""
