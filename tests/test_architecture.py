@@ -69,7 +69,19 @@ MAY_IMPORT = {
     | {"components", "formats", "jax_setup", "kernels"}
     | {"limits", "linear", "meter", "naming", "noise", "options", "parametrisation", "priors", "samplers"}
     | {"solver", "ssp"},
-    "decisions": {"chart", "costs", "data", "display", "errors", "formats", "graph", "kernels", "linear", "meter", "posteriors"}
+    "decisions": {
+        "chart",
+        "costs",
+        "data",
+        "display",
+        "errors",
+        "formats",
+        "graph",
+        "kernels",
+        "linear",
+        "meter",
+        "posteriors",
+    }
     | {"solver", "ssp", "subtraction_free"},
     "identifiability": {"data", "display", "errors", "gaussian", "graph", "health", "linear", "posteriors", "ssp"},
     "hausdorff": {"chart", "data", "errors", "parametrisation", "posteriors", "priors"},
