@@ -14,9 +14,9 @@ from numpy_hmc import Posterior, walk
 from posteriors import half_seen
 
 import bellmanifold as bm
-from bellmanifold.agents.bayes_hmc import DRAWS, BlockOfChains
 from bellmanifold.agents.settings import HMCSettings
-from bellmanifold.samplers.hmc import PAPER
+from bellmanifold_paper.agents.bayes_hmc import DRAWS, BlockOfChains
+from bellmanifold_paper.engines.hmc import PAPER
 
 EPSILON = 0.5
 ITERATIONS = PAPER.windows * PAPER.window + DRAWS

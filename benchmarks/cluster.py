@@ -27,13 +27,13 @@ from typing import Any
 
 from distributed import Client
 
-from bellmanifold.runs.environment import ONE_THREAD
-from bellmanifold.sweeps.cluster import play_on_cluster
-from bellmanifold.sweeps.plan import Plan, RunSettings, plan_runs
-from bellmanifold.sweeps.progress import Progress
-from bellmanifold.sweeps.runner import Player, sweep
-from bellmanifold.sweeps.store import Store
-from bellmanifold.sweeps.units import attempt, units_of
+from bellmanifold.learning.environment import ONE_THREAD
+from bellmanifold_lab.sweeps.cluster import play_on_cluster
+from bellmanifold_lab.sweeps.plan import Plan, RunSettings, plan_runs
+from bellmanifold_lab.sweeps.progress import Progress
+from bellmanifold_lab.sweeps.runner import Player, sweep
+from bellmanifold_lab.sweeps.store import Store
+from bellmanifold_lab.sweeps.units import attempt, units_of
 
 AGENTS = ("q-learning", "bayes-td")
 MODEL = "env:deep-sea?depth=5"

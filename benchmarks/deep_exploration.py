@@ -23,7 +23,7 @@ import numpy as np
 from measuring import Goal, Row, Times, report
 
 import bellmanifold as bm
-from bellmanifold.runs.run import Run
+from bellmanifold.learning.run import Run
 
 EPISODES = {10: 60, 20: 100, 50: 180, 100: 320, 200: 600}
 """More than solving is known to take."""

@@ -34,11 +34,11 @@ import jax.numpy as jnp
 import numpy as np
 from one_problem import probabilities
 
-import bellmanifold.jax_setup  # noqa: F401 (before any array is made)
+import bellmanifold._util.jax_setup  # noqa: F401 (before any array is made)
 from bellmanifold.chart.batch import BatchChart, batch_chart
 from bellmanifold.chart.layout import solve_layout
-from bellmanifold.data import Dataset
 from bellmanifold.envs import deep_sea
+from bellmanifold.problem.dataset import Dataset
 
 EPSILON, PRIOR_SCALE = 0.01, 10.0
 PIECES = 16
@@ -158,8 +158,8 @@ def _share(parts: list[tuple[jax.Array, jax.Array]]) -> jax.Array:
 
 def mixture_row(scale: float) -> dict[str, Any]:
     """Proposition 1 at depth 5, or 3 for a small scale, on the host."""
-    from bellmanifold.posteriors.mixture import mixture
     from bellmanifold.posteriors.target import relaxed_target
+    from bellmanifold_paper.engines.mixture import mixture
 
     depth = 5 if scale >= 0.01 else 3
     target = relaxed_target(Dataset.complete(deep_sea(depth=depth)), 0.5, PRIOR_SCALE)
@@ -170,14 +170,14 @@ def mixture_row(scale: float) -> dict[str, Any]:
 
 def chains_row(chains: int, draws: int) -> dict[str, Any]:
     """HMC with the paper's tuning: `chains` runs that have each seen their own half of the pairs."""
-    from bellmanifold.chart.bellman import transitions
-    from bellmanifold.kernels import Gaussian
-    from bellmanifold.noise import KnownScale
-    from bellmanifold.parametrisation import tabular
-    from bellmanifold.posteriors.chains import hmc_episode, starting_points
-    from bellmanifold.posteriors.log_posterior import Density, Evidence
-    from bellmanifold.priors import NormalPrior
-    from bellmanifold.samplers import hmc
+    from bellmanifold.posteriors.kernels import Gaussian
+    from bellmanifold.posteriors.noise import KnownScale
+    from bellmanifold_paper.bellman import transitions
+    from bellmanifold_paper.engines import hmc
+    from bellmanifold_paper.engines.chains import hmc_episode, starting_points
+    from bellmanifold_paper.log_posterior import Density, Evidence
+    from bellmanifold_paper.parametrisation import tabular
+    from bellmanifold_paper.priors import NormalPrior
 
     model, tolerance = deep_sea(depth=5), 0.5
     density = Density(tabular(model), NormalPrior(PRIOR_SCALE), KnownScale(1.0, Gaussian()))

@@ -24,17 +24,17 @@ import jax
 import numpy as np
 
 from bellmanifold import envs
+from bellmanifold._util.jax_setup import random_key
 from bellmanifold.chart.batch import known_chart
-from bellmanifold.data import Dataset
-from bellmanifold.jax_setup import random_key
+from bellmanifold.learning.environment import ONE_THREAD
+from bellmanifold.mdp.solver import solve
 from bellmanifold.posteriors.coordinates import Coordinates
-from bellmanifold.posteriors.mixture import mixture
 from bellmanifold.posteriors.sparse_system import SparseSystem
 from bellmanifold.posteriors.system import system_of
 from bellmanifold.posteriors.target import relaxed_target
 from bellmanifold.posteriors.weight import propose
-from bellmanifold.runs.environment import ONE_THREAD
-from bellmanifold.solver import solve
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold_paper.engines.mixture import mixture
 
 SMALLEST_MIB = 4.0
 Job = tuple[float, Callable[[], object]]

@@ -22,8 +22,8 @@ import numpy as np
 from bellmanifold import envs
 from bellmanifold.agents.posterior_sampling import PosteriorSampling
 from bellmanifold.agents.settings import SamplingSettings
-from bellmanifold.runs.environment import ONE_THREAD
-from bellmanifold.ssp import SSP
+from bellmanifold.learning.environment import ONE_THREAD
+from bellmanifold.problem.ssp import SSP
 
 MODEL = "env:grid?rows=160&columns=157&slip=0.1"
 EPISODES = 3

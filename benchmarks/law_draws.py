@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 import bellmanifold as bm
-from bellmanifold.jax_setup import random_key
+from bellmanifold._util.jax_setup import random_key
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.laws import close_laws
 from bellmanifold.posteriors.system import chart_of, drawn_laws, system_of

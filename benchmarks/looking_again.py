@@ -8,7 +8,7 @@ sideways, a chain whose steps slip back, and random problems. Regret is `gap_reg
 and the worst run are shown, too. Rules of looking again, with `replan`:
 
 - *new*: after the first play of a pair;
-- *new or doubled*: also when its count has doubled since the last look, as agents do (`bellmanifold.agents.episodes`).
+- *new or doubled*: also when its count has doubled since the last look, as agents do (`bellmanifold.learning.episodes`).
 """
 
 from __future__ import annotations
@@ -104,9 +104,9 @@ def play(job: tuple[str, str, str, int, int]) -> Played:
     """Play one run under a rule."""
     from time import process_time
 
-    from bellmanifold.agents import episodes as loop
-    from bellmanifold.runs.environment import use_one_thread
-    from bellmanifold.runs.learning import learn
+    from bellmanifold.learning import episodes as loop
+    from bellmanifold.learning.environment import use_one_thread
+    from bellmanifold.learning.learning import learn
 
     use_one_thread()
     problem, label, rule, episodes, seed = job

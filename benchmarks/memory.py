@@ -34,15 +34,16 @@ import numpy as np
 from scipy.sparse.linalg import SuperLU
 
 import bellmanifold as bm
-import bellmanifold.posteriors.mixture as mixture_engine
-from bellmanifold import blocks, envs, linear
+import bellmanifold_paper.engines.mixture as mixture_engine
+from bellmanifold import envs
 from bellmanifold.agents.posterior_sampling import PosteriorSampling
 from bellmanifold.agents.settings import SamplingSettings
-from bellmanifold.data import Dataset
-from bellmanifold.health import check
+from bellmanifold.mdp import blocks, linear
+from bellmanifold.mdp.checks import check
+from bellmanifold.mdp.solver import solve
 from bellmanifold.posteriors.inference import posterior_of
-from bellmanifold.solver import solve
-from bellmanifold.ssp import SSP
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold.problem.ssp import SSP
 
 MIB = 2**20
 

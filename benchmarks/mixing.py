@@ -21,14 +21,14 @@ import numpy as np
 from bellmanifold import envs
 from bellmanifold.agents.walking import CHAINS, FIRST_SWEEPS, FIRST_TURNS
 from bellmanifold.chart.batch import known_chart
-from bellmanifold.data import Dataset
 from bellmanifold.posteriors.batch_walk import BatchWalker
 from bellmanifold.posteriors.convergence import evenly_spread, r_hat_and_effective
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.sparse_walk import SparseWalker
 from bellmanifold.posteriors.target import Target, relaxed_target
 from bellmanifold.posteriors.weight import weigh_normals
-from bellmanifold.ssp import SSP
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold.problem.ssp import SSP
 
 LOOKED_AT = 64
 

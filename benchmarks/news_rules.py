@@ -37,7 +37,7 @@ PROBLEMS: dict[str, tuple[str, int, tuple[str, dict[str, Any]]]] = {
 
 def curious(rule: str, model: Any, settings: Any) -> Any:
     """An agent for which something else is news."""
-    from bellmanifold.agents.news import Knowledge
+    from bellmanifold.agents.frontier import Knowledge
     from bellmanifold.agents.posterior_sampling import PosteriorSampling
 
     class Curious(PosteriorSampling):
@@ -60,8 +60,8 @@ def curious(rule: str, model: Any, settings: Any) -> Any:
 def play(job: tuple[str, str, int]) -> dict[str, Any]:
     """One run: its completed regret, the share of episodes that explored, and processor time."""
     from bellmanifold.agents.registry import find_agent
-    from bellmanifold.runs.environment import use_one_thread
-    from bellmanifold.runs.run import play_run
+    from bellmanifold.learning.environment import use_one_thread
+    from bellmanifold.learning.run import play_run
 
     use_one_thread()
     name, rule, seed = job

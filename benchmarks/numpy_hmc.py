@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bellmanifold.data import Dataset
+from bellmanifold.problem.dataset import Dataset
 
 
 class Posterior:

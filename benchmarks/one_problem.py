@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bellmanifold.graph import levels
-from bellmanifold.ssp import SSP
+from bellmanifold.mdp.graph import levels
+from bellmanifold.problem.ssp import SSP
 
 
 def weighed(model: SSP, epsilon: float, prior_scale: float, normals: jax.Array) -> list[jax.Array]:

@@ -79,7 +79,7 @@ class Played:
 def play(job: tuple[str, str, int, int]) -> Played:
     """Play one run."""
     import bellmanifold as bm
-    from bellmanifold.runs.environment import use_one_thread
+    from bellmanifold.learning.environment import use_one_thread
 
     use_one_thread()
     name, agent, setting, seed = job

@@ -27,7 +27,7 @@ import numpy as np
 from scipy.special import ndtri
 from scipy.stats import qmc
 
-from bellmanifold.data import Dataset
+from bellmanifold.problem.dataset import Dataset
 
 POINTS = 2**15
 Choice = dict[int, int]

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import numpy as np
 
 import bellmanifold as bm
-from bellmanifold.assembly import assemble
-from bellmanifold.ssp import Description
+from bellmanifold.problem.builder import assemble
+from bellmanifold.problem.ssp import Description
 
 ACTIONS = 2
 

@@ -19,9 +19,9 @@ from scipy.sparse import csr_array
 from slow_chains import PROBLEMS
 
 import bellmanifold as bm
-from bellmanifold.assembly import assemble
-from bellmanifold.limits import SIZE
-from bellmanifold.ssp import Description
+from bellmanifold._util.limits import SIZE
+from bellmanifold.problem.builder import assemble
+from bellmanifold.problem.ssp import Description
 
 DISCOUNT = 0.999
 

@@ -16,7 +16,7 @@ from posteriors import half_seen
 
 import bellmanifold as bm
 
-PROGRAM = [sys.executable, "-c", "from bellmanifold.cli import main; main()"]
+PROGRAM = [sys.executable, "-c", "from bellmanifold.cli.main import main; main()"]
 
 
 def command(what: str, arguments: list[str], cache: str, repeats: int) -> Times:

@@ -15,8 +15,8 @@ from posteriors import half_seen
 from published_method import PublishedMethod
 
 import bellmanifold as bm
-from bellmanifold.posteriors import td
 from bellmanifold.posteriors.target import Target, relaxed_target
+from bellmanifold_paper import td
 
 SAMPLES = 100_000
 Answers = tuple[np.ndarray, np.ndarray]

@@ -45,8 +45,8 @@ def problem_of(name: str) -> object:
 
 def play(job: tuple[str, str, int, int]) -> dict[str, object]:
     """One run: its completed regret, the share of episodes that arrived, and processor time."""
-    from bellmanifold.runs.environment import use_one_thread
-    from bellmanifold.runs.learning import learn
+    from bellmanifold.learning.environment import use_one_thread
+    from bellmanifold.learning.learning import learn
 
     use_one_thread()
     problem, label, episodes, seed = job

@@ -18,7 +18,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 import bellmanifold as bm
 from bellmanifold.envs.building import Move, from_moves
-from bellmanifold.identifiability import flat_cones, improper_mass_sweep
+from bellmanifold_paper.identifiability import flat_cones, improper_mass_sweep
 
 mpl.use("Agg")
 from matplotlib import pyplot

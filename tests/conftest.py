@@ -64,7 +64,7 @@ def rng() -> np.random.Generator:
 def no_programs():
     """None are compiled yet, so none are dropped in a test that counts them, whatever tests came before it."""
 
-    from bellmanifold.jax_setup import drop_programs
+    from bellmanifold._util.jax_setup import drop_programs
 
     drop_programs()
 
@@ -85,7 +85,7 @@ def known_toys(monkeypatch):
 def cli(capfd):
     """Run the command line in this process: arguments in; exit code, stdout and stderr out."""
 
-    from bellmanifold.cli import run
+    from bellmanifold.cli.main import run
 
     def call(*arguments):
         code = run(list(arguments))

@@ -21,8 +21,8 @@ from fractions import Fraction
 import numpy as np
 from scipy.special import ndtr
 
-from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
+from bellmanifold.problem.dataset import Dataset
 
 FARTHEST = 14.0
 """Values are looked at up to this many prior scales."""

@@ -53,12 +53,12 @@ import numpy as np
 
 import bellmanifold as bm
 from bellmanifold import envs
-from bellmanifold.agents.episodes import run_episodes
 from bellmanifold.agents.registry import make_agent
-from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
-from bellmanifold.runs.environment import ONE_THREAD
-from bellmanifold.ssp import SSP
+from bellmanifold.learning.environment import ONE_THREAD
+from bellmanifold.learning.episodes import run_episodes
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold.problem.ssp import SSP
 
 DIRECTORY = Path(__file__).parent / "data" / "frozen"
 POSTERIORS, AGENTS = "posteriors.json", "agents.json"

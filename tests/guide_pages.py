@@ -103,7 +103,7 @@ def _command(words: list[str]) -> tuple[int, str]:
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
         code = 0
         if program == "bellmanifold":
-            from bellmanifold.cli import run
+            from bellmanifold.cli.main import run
 
             code = run(arguments)
         elif program == "cat":

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bellmanifold.cli import run
+from bellmanifold.cli.main import run
 from bellmanifold.errors import BadInputError
 
 STRANGE_TEXTS = (

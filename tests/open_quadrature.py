@@ -15,9 +15,9 @@ import numpy as np
 from scipy.special import gammaln, logsumexp, roots_jacobi
 from scipy.stats import norm
 
-from bellmanifold.assembly import assemble
-from bellmanifold.data import Dataset
-from bellmanifold.ssp import Description
+from bellmanifold.problem.builder import assemble
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold.problem.ssp import Description
 
 NAN = float("nan")
 

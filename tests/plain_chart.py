@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from bellmanifold.chart.sparse import STRICTLY, Point
-from bellmanifold.graph import leaving_policy, reaches_goal
-from bellmanifold.linear import evaluate_chain
+from bellmanifold.mdp.graph import leaving_policy, reaches_goal
+from bellmanifold.mdp.linear import evaluate_chain
 
 
 class PlainChart:

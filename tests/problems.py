@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bellmanifold.assembly import assemble
-from bellmanifold.data import Dataset
-from bellmanifold.ssp import SSP, Description
+from bellmanifold.problem.builder import assemble
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold.problem.ssp import SSP, Description
 
 
 def random_problem(

@@ -9,10 +9,10 @@ from by_hand import summary_of
 
 import bellmanifold as bm
 from bellmanifold.envs.building import Move, from_moves
-from bellmanifold.explorer.session import Session
-from bellmanifold.formats.observations import write_data
+from bellmanifold.io.observations import write_data
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.target import relaxed_target
+from bellmanifold_lab.explorer.session import Session
 
 ROUGH = {"epsilon": 0.1, "samples": 100}
 """So few points that the tolerance, which is wide for this problem, leaves an error above 0.001."""

@@ -13,7 +13,7 @@ from scipy.stats import norm
 import bellmanifold as bm
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
-from bellmanifold.formats.problem import from_json
+from bellmanifold.io.problem import from_json
 from bellmanifold.posteriors.estimated import Estimate
 
 CLOSE, MANY = 3e-3, 4.5

@@ -10,11 +10,11 @@ import pytest
 
 import bellmanifold as bm
 from bellmanifold import envs
-from bellmanifold.agents.episodes import run_episodes
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.registry import make_agent
 from bellmanifold.errors import BadInputError, UnsupportedError
-from bellmanifold.formats.numbered import Digits, numbered
+from bellmanifold.io.numbered import Digits, numbered
+from bellmanifold.learning.episodes import run_episodes
 
 EPISODES = 12
 

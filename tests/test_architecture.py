@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from bellmanifold import envs, posterior
-from bellmanifold.chart.bellman import log_likelihood, residuals, transitions
-from bellmanifold.data import Dataset
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold_paper.bellman import log_likelihood, residuals, transitions
 
 SOURCES = Path(__file__).parent.parent / "src"
 SOURCE = SOURCES / "bellmanifold"
@@ -185,8 +185,8 @@ def test_direction_of_dependency(module):
 
 
 def test_the_rule_can_fail(tmp_path):
-    text = "from bellmanifold.cli import app\ndef f():\n    import bellmanifold.solver\n"
-    text += "if TYPE_CHECKING:\n    import bellmanifold.ssp\nelse:\n    from bellmanifold import envs, __version__\n"
+    text = "from bellmanifold.cli.main import app\ndef f():\n    import bellmanifold.mdp.solver\n"
+    text += "if TYPE_CHECKING:\n    import bellmanifold.problem.ssp\nelse:\n    from bellmanifold import envs, __version__\n"
     (tmp_path / "x.py").write_text(text)
     assert imported(tmp_path / "x.py") == {f"bellmanifold.{name}" for name in ("cli", "solver", "envs")} | {
         "bellmanifold"
@@ -240,11 +240,11 @@ def test_knots_are_found():
     ("module", "absent"),
     [
         ("bellmanifold", "jax scipy matplotlib typer"),
-        ("bellmanifold.solver", "jax matplotlib typer blackjax xarray"),
-        ("bellmanifold.chart.bellman", "matplotlib typer blackjax xarray"),
-        ("bellmanifold.cli", "jax scipy matplotlib xarray distributed rich.progress"),
+        ("bellmanifold.mdp.solver", "jax matplotlib typer blackjax xarray"),
+        ("bellmanifold_paper.bellman", "matplotlib typer blackjax xarray"),
+        ("bellmanifold.cli.main", "jax scipy matplotlib xarray distributed rich.progress"),
         ("bellmanifold_paper.command", "jax scipy matplotlib xarray distributed rich.progress"),
-        ("bellmanifold.sweeps.workers", "jax matplotlib typer distributed"),
+        ("bellmanifold_lab.sweeps.workers", "jax matplotlib typer distributed"),
         ("bellmanifold.posteriors.inference", "matplotlib typer blackjax xarray arviz_stats"),
     ],
 )
@@ -261,7 +261,7 @@ import sys
 for name in ("gymnasium", "typer", "rich", "matplotlib", "blackjax", "xarray"):
     sys.modules[name] = None
 import bellmanifold as bm
-from bellmanifold.chart import bellman
+from bellmanifold_paper import bellman
 model = bm.envs.swirl(3)
 bm.solve(model); bm.check(model); bm.load_model("env:pyramid")
 bm.posterior(model, bm.Dataset.complete(model)).to_dict()
@@ -289,8 +289,8 @@ def test_growing_data_does_not_recompile():
 def test_residuals_are_the_rewards_at_the_solution(rng):
     from problems import random_problem
 
-    from bellmanifold.health import assumption_2
-    from bellmanifold.solver import solve
+    from bellmanifold.mdp.checks import assumption_2
+    from bellmanifold.mdp.solver import solve
 
     checked = 0
     while checked < 5:
@@ -325,7 +325,7 @@ def test_statistical_tests_state_their_false_alarm_rate():
 def test_a_newcomer_reads_for_an_afternoon():
     """CONTRIBUTING lists the modules of the newcomer's path in their order; those in parentheses are not on it."""
     text = (SOURCES.parent / "CONTRIBUTING.md").read_text()
-    path = re.sub(r"\([^()]*\)", "", text[text.index("\n1. `ssp.py`") : text.index("\n| room |")])
+    path = re.sub(r"\([^()]*\)", "", text[text.index("\n1. `problem/ssp.py`") : text.index("\n| room |")])
     names = re.findall(r"`([\w/]+\.py)`", path)
     lines = sum(len((SOURCE / name).read_text().splitlines()) for name in names)
     assert len(names) > 10

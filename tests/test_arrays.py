@@ -10,7 +10,7 @@ from scipy.sparse import coo_matrix, csc_array, csr_array, csr_matrix
 
 import bellmanifold as bm
 from bellmanifold.errors import BadInputError, UnsupportedError
-from bellmanifold.formats.problem import read_problem
+from bellmanifold.io.problem import read_problem
 
 FOREST = (
     [[[0.1, 0.9, 0.0], [0.1, 0.0, 0.9], [0.1, 0.0, 0.9]], [[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0]]],

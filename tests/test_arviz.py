@@ -13,7 +13,7 @@ import pytest
 import xarray
 
 import bellmanifold as bm
-from bellmanifold.formats.problem import from_json
+from bellmanifold.io.problem import from_json
 
 matplotlib.use("Agg")
 IS_OLD = arviz.__version__.startswith("0.")

@@ -11,7 +11,6 @@ from scipy.sparse import csr_array
 
 from bellmanifold import envs
 from bellmanifold.chart.batch import batch_chart
-from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.posteriors import batch_walk
 from bellmanifold.posteriors.batch_walk import BatchWalker, advance, draw_proposals, evaluate, init, step
@@ -21,6 +20,7 @@ from bellmanifold.posteriors.system import Point, system_of
 from bellmanifold.posteriors.target import relaxed_target
 from bellmanifold.posteriors.value_prior import ValuePrior
 from bellmanifold.posteriors.weight import weigh_normals
+from bellmanifold.problem.dataset import Dataset
 from bellmanifold.samplers import coordinatewise, elliptical
 
 MEAN, SIGMA, EPSILON, CHAINS = 0.4, 2.0, 0.3, 40

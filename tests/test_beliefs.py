@@ -7,21 +7,21 @@ from toy_agents import record_run
 import bellmanifold as bm
 from bellmanifold import envs
 from bellmanifold.agents.agent import ShowsBeliefs
-from bellmanifold.agents.bayes_hmc import block_of_agents
-from bellmanifold.agents.bayes_td import MOST_INTEGRALS
 from bellmanifold.agents.beliefs import shares
-from bellmanifold.agents.episodes import run_episodes
 from bellmanifold.agents.posterior_sampling import PosteriorSampling
 from bellmanifold.agents.registry import AGENTS, make_agent
 from bellmanifold.agents.settings import HMCSettings, SamplingSettings
 from bellmanifold.agents.sources import weighed_points
 from bellmanifold.agents.walking import Walk
 from bellmanifold.chart.batch import batch_chart, known_chart
+from bellmanifold.learning import run as run_module
+from bellmanifold.learning.episodes import run_episodes
 from bellmanifold.posteriors.sparse_walk import SparseWalker
 from bellmanifold.posteriors.target import relaxed_target
 from bellmanifold.posteriors.weight import weigh_normals
-from bellmanifold.runs import run as run_module
-from bellmanifold.sweeps.plan import make_settings
+from bellmanifold_lab.sweeps.plan import make_settings
+from bellmanifold_paper.agents.bayes_hmc import block_of_agents
+from bellmanifold_paper.agents.bayes_td import MOST_INTEGRALS
 
 
 def taught(agent, model, pairs):

@@ -10,8 +10,8 @@ import pytest
 from problems import random_problem
 from scipy import stats
 
-from bellmanifold.chart.bellman import UNROLLED, Sums, log_likelihood, residuals, state_values, transitions
 from bellmanifold.envs.building import Move, from_moves
+from bellmanifold_paper.bellman import UNROLLED, Sums, log_likelihood, residuals, state_values, transitions
 
 
 @pytest.fixture(scope="module")

@@ -23,11 +23,11 @@ import solving
 import temporal_differences
 
 from bellmanifold import envs
-from bellmanifold.chart.bellman import log_likelihood, transitions
-from bellmanifold.data import Dataset
-from bellmanifold.posteriors import td
 from bellmanifold.posteriors.inference import posterior
 from bellmanifold.posteriors.target import relaxed_target
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold_paper import td
+from bellmanifold_paper.bellman import log_likelihood, transitions
 
 ROOT = Path(__file__).parent.parent
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.posteriors import cells as module
-from bellmanifold.posteriors.cells import cells_of
 from bellmanifold.posteriors.target import Target, ValuePrior, relaxed_target
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold_paper.engines import cells as module
+from bellmanifold_paper.engines.cells import cells_of
 
 
 def model():

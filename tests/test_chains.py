@@ -12,18 +12,20 @@ from scipy import stats
 
 import bellmanifold as bm
 from bellmanifold import envs
-from bellmanifold.chart.bellman import transitions
-from bellmanifold.cli import run
-from bellmanifold.data import Dataset
+from bellmanifold.cli.main import run
 from bellmanifold.errors import BadInputError, UnsupportedError
-from bellmanifold.kernels import Gaussian, Laplace, StudentT, Uniform
-from bellmanifold.noise import HalfNormal, InferredScale, KnownScale, NoiseModel
-from bellmanifold.parametrisation import Parametrisation, linear, tabular
 from bellmanifold.posteriors.budget import Budget
-from bellmanifold.posteriors.chains import hmc_episode, nuts_adapt, nuts_walk, starting_points
-from bellmanifold.posteriors.gradient import Relaxed, by_gradient
 from bellmanifold.posteriors.inference import posterior_of
-from bellmanifold.posteriors.log_posterior import (
+from bellmanifold.posteriors.kernels import Gaussian, Laplace, StudentT, Uniform
+from bellmanifold.posteriors.noise import HalfNormal, InferredScale, KnownScale, NoiseModel
+from bellmanifold.posteriors.question import every_visit_target
+from bellmanifold.posteriors.target import relaxed_target
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold_paper.bellman import transitions
+from bellmanifold_paper.engines import hmc
+from bellmanifold_paper.engines.chains import hmc_episode, nuts_adapt, nuts_walk, starting_points
+from bellmanifold_paper.engines.gradient import Relaxed, by_gradient
+from bellmanifold_paper.log_posterior import (
     Density,
     Evidence,
     for_chains,
@@ -31,10 +33,8 @@ from bellmanifold.posteriors.log_posterior import (
     log_posterior,
     noisy_evidence,
 )
-from bellmanifold.posteriors.question import every_visit_target
-from bellmanifold.posteriors.target import relaxed_target
-from bellmanifold.priors import NormalPrior
-from bellmanifold.samplers import hmc
+from bellmanifold_paper.parametrisation import Parametrisation, linear, tabular
+from bellmanifold_paper.priors import NormalPrior
 
 PRIOR = NormalPrior(2.0)
 REPEATS = [("s1", "stay", -0.8), ("s1", "stay", -1.3), ("s1", "stay", 0.4), ("s1", "go", -1.0), ("s1", "go", -1.6)]
@@ -99,7 +99,7 @@ def test_log_posterior_by_hand(noise, rng):
 
 
 def test_relaxed_is_the_gaussian_likelihood(rng):
-    from bellmanifold.chart.bellman import log_likelihood
+    from bellmanifold_paper.bellman import log_likelihood
 
     model = envs.swirl(3)
     target = relaxed_target(Dataset(model, np.arange(7), model.reward[:7]), 0.3, 2.0)

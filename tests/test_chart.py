@@ -9,17 +9,18 @@ import numpy as np
 import pytest
 from problems import random_problem
 
-from bellmanifold import envs, solver
+from bellmanifold import envs
 from bellmanifold.chart.arrangement import padded_successors
 from bellmanifold.chart.batch import ChartLimits, TooLargeError, batch_chart, known_chart
-from bellmanifold.chart.bellman import residuals, transitions
 from bellmanifold.chart.elimination import censor, chosen, eliminate_batch, moves_within, policy_iteration
 from bellmanifold.chart.layout import Block
 from bellmanifold.chart.narrow import narrow_block
 from bellmanifold.chart.sparse import sparse_chart
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.graph import end_components, is_proper, leaving_policy, strong_components
+from bellmanifold.mdp import solver
+from bellmanifold.mdp.graph import end_components, is_proper, leaving_policy, strong_components
+from bellmanifold_paper.bellman import residuals, transitions
 
 
 def ring(states, leaves=0.5):
@@ -374,7 +375,7 @@ def test_log_determinant_against_autodiff(cases):
 
 def test_unsolvable_only_where_an_observed_class_gains(cases):
     """Refused points hold a class of observed pairs whose payments have a mean that is not negative."""
-    from bellmanifold.gain import best_mean_reward
+    from bellmanifold.mdp.mean_payoff import best_mean_reward
 
     refused = 0
     for model, solved, payment, _, _, answer in cases:
@@ -411,11 +412,11 @@ def test_too_large_for_a_batch():
 
 def test_growing_data_do_not_recompile(rng, no_programs):
     """Acyclic problems: the compiled programs see masks, so data of any size run the same one."""
-    from bellmanifold.data import Dataset
     from bellmanifold.posteriors.coordinates import Coordinates
     from bellmanifold.posteriors.nets import Nets
     from bellmanifold.posteriors.pieces import weigh_pieces
     from bellmanifold.posteriors.target import relaxed_target
+    from bellmanifold.problem.dataset import Dataset
 
     model = envs.deep_sea(4)
     chart = batch_chart(model)
@@ -445,7 +446,7 @@ def test_sparse_chart_is_the_same_map(cases):
 
 def test_sparse_chart_of_a_large_grid_solves_it():
     """Complete data on a 20 x 20 grid: factorised systems, warm starts, and Q* as the answer."""
-    from bellmanifold.solver import solve as solution_of
+    from bellmanifold.mdp.solver import solve as solution_of
 
     model = envs.grid(20, 20, slip=0.1)
     everything = np.ones(model.n_pairs, dtype=bool)

@@ -11,9 +11,9 @@ import pytest
 
 from bellmanifold import envs
 from bellmanifold.errors import BadInputError
-from bellmanifold.formats.problem import write_problem
-from bellmanifold.models import load_model
-from bellmanifold.solver import solve
+from bellmanifold.io.models import load_model
+from bellmanifold.io.problem import write_problem
+from bellmanifold.mdp.solver import solve
 
 stormpy = pytest.importorskip(
     "stormpy", reason="the optional extra is not installed: pip install 'bellmanifold[storm]'"

@@ -7,17 +7,17 @@ import pytest
 
 from bellmanifold import envs
 from bellmanifold.chart.batch import ChartLimits
-from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
-from bellmanifold.kernels import Laplace, Uniform
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.choose import after_doubt, choose, enumeration, may_enumerate
 from bellmanifold.posteriors.cuts import check_exact
+from bellmanifold.posteriors.kernels import Laplace, Uniform
 from bellmanifold.posteriors.pieces import PIECE
 from bellmanifold.posteriors.question import every_visit_target
 from bellmanifold.posteriors.target import relaxed_target
 from bellmanifold.posteriors.value_prior import ValuePrior
+from bellmanifold.problem.dataset import Dataset
 
 TREE = envs.deep_sea(2)
 """Three states of two pairs each: six pairs in six slots, eight cells."""

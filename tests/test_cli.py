@@ -9,8 +9,8 @@ from problems import data_file
 
 from bellmanifold import __version__, envs
 from bellmanifold.envs.building import Move, from_moves
-from bellmanifold.formats.problem import read_problem, write_problem
-from bellmanifold.runs.environment import keep_compiled_programs
+from bellmanifold.io.problem import read_problem, write_problem
+from bellmanifold.learning.environment import keep_compiled_programs
 from bellmanifold_paper.command import _watching
 
 
@@ -165,7 +165,7 @@ def test_interruption_and_faults(cli, monkeypatch):
     def fail(*_, **__):
         raise faults.pop(0)
 
-    monkeypatch.setattr("bellmanifold.models.load_problem", fail)
+    monkeypatch.setattr("bellmanifold.io.models.load_problem", fail)
     assert cli("check", "env:swirl")[0] == 130
     code, out, err = cli("check", "env:swirl")
     assert (code, out) == (70, "")

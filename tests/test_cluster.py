@@ -16,11 +16,11 @@ from test_sweep import numbers, start, toy, wait_for_files, write_plan
 from toy_agents import play_here
 
 import bellmanifold
-from bellmanifold.cli import run as command
+from bellmanifold.cli.main import run as command
 from bellmanifold.errors import BadInputError, BellmanifoldError
-from bellmanifold.sweeps.cluster import play_on_cluster
-from bellmanifold.sweeps.plan import plan_runs, read_plan
-from bellmanifold.sweeps.runner import sweep
+from bellmanifold_lab.sweeps.cluster import play_on_cluster
+from bellmanifold_lab.sweeps.plan import plan_runs, read_plan
+from bellmanifold_lab.sweeps.runner import sweep
 
 pytestmark = pytest.mark.usefixtures("known_toys")
 

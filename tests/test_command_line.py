@@ -12,9 +12,9 @@ import pytest
 import bellmanifold as bm
 from bellmanifold import envs
 from bellmanifold.agents.registry import AGENTS
-from bellmanifold.commands import completion
-from bellmanifold.commands.completion import PREFIX, mend_words
-from bellmanifold.commands.terminal import print_first
+from bellmanifold.cli.completion import PREFIX, mend_words
+from bellmanifold.cli.main import completion
+from bellmanifold.cli.terminal import print_first
 from bellmanifold.envs import BUILT_IN
 from bellmanifold.errors import BadInputError
 from bellmanifold.posteriors.reporting import by_doubt, on_the_way
@@ -172,7 +172,7 @@ def completed(tmp_path):
     """What Bash offers for some words, of which it completes the last; it breaks words at colons."""
     program = tmp_path / "bin" / "bellmanifold"
     program.parent.mkdir()
-    start = "import sys; sys.argv[0] = 'bellmanifold'; from bellmanifold.cli import main; main()"
+    start = "import sys; sys.argv[0] = 'bellmanifold'; from bellmanifold.cli.main import main; main()"
     program.write_text(f'#!/bin/bash\nexec {sys.executable} -c "{start}" "$@"\n')
     program.chmod(0o755)
     environment = dict(os.environ, PYTHONPATH=SOURCE, PATH=f"{program.parent}:{os.environ['PATH']}")

@@ -8,12 +8,12 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 from slow_chains import PROBLEMS, attempts, long_chain, setbacks, small_components
 
-from bellmanifold import blocks
-from bellmanifold.components import solve_by_components, topological
-from bellmanifold.graph import direct_routes, levels, reaches_goal
-from bellmanifold.linear import chain_on, solve_chain
-from bellmanifold.solver import solve
-from bellmanifold.subtraction_free import eliminate, expected_visits
+from bellmanifold.mdp import blocks
+from bellmanifold.mdp.components import solve_by_components, topological
+from bellmanifold.mdp.graph import direct_routes, levels, reaches_goal
+from bellmanifold.mdp.linear import chain_on, solve_chain
+from bellmanifold.mdp.solver import solve
+from bellmanifold.mdp.subtraction_free import eliminate, expected_visits
 
 
 def any_policy(model, rng):

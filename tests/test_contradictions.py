@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
-from bellmanifold.observation import Observation
 from bellmanifold.posteriors.contradictions import among_rewards, with_prior
 from bellmanifold.posteriors.target import ValuePrior, relaxed_target
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold.problem.observation import Observation
 
 MODEL = from_moves("bandit", {("s", name): Move(-1.0, {"goal": 1.0}) for name in "abc"}, start="s")
 

@@ -6,15 +6,15 @@ from open_quadrature import open_model
 from wandering import SEEN, own_priors, two_rings, wandering
 
 from bellmanifold.chart.batch import batch_chart
-from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.noise import HalfNormal
-from bellmanifold.observation import Observation
 from bellmanifold.posteriors.coordinates import Coordinates, Loop, stand_ins
 from bellmanifold.posteriors.laws import close_laws
+from bellmanifold.posteriors.noise import HalfNormal
 from bellmanifold.posteriors.system import system_of
 from bellmanifold.posteriors.target import ValuePrior, noisy_target, relaxed_target
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold.problem.observation import Observation
 
 
 def named(model, mask):

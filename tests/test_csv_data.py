@@ -6,8 +6,8 @@ import pytest
 import bellmanifold as bm
 from bellmanifold import envs
 from bellmanifold.errors import BadInputError
-from bellmanifold.formats.csv_data import from_csv, looks_like_table
-from bellmanifold.formats.observations import load_data, write_data
+from bellmanifold.io.csv_data import from_csv, looks_like_table
+from bellmanifold.io.observations import load_data, write_data
 
 MODEL = envs.two_state()
 

@@ -9,10 +9,9 @@ import pytest
 from problems import random_problem
 from wandering import part_of_a_loop
 
-from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.graph import end_components, is_proper
+from bellmanifold.mdp.graph import end_components, is_proper
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.cuts import (
     MISSED,
@@ -31,11 +30,12 @@ from bellmanifold.posteriors.cuts import (
     trap_error,
 )
 from bellmanifold.posteriors.importance import by_importance
-from bellmanifold.posteriors.mixture import mixture
 from bellmanifold.posteriors.policies import action_probabilities
 from bellmanifold.posteriors.target import relaxed_target
 from bellmanifold.posteriors.visits import longest, most_visited, without_rare_moves
 from bellmanifold.posteriors.walk import by_walk
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold_paper.engines.mixture import mixture
 
 
 def target_of(moves, start="a"):

@@ -7,7 +7,7 @@ import pytest
 from by_hand import summary_of
 
 import bellmanifold as bm
-from bellmanifold.display import Card, as_html, as_table, as_text, with_error
+from bellmanifold._util.display import Card, as_html, as_table, as_text, with_error
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError
 from bellmanifold.posteriors.estimated import Estimate

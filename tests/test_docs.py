@@ -19,13 +19,13 @@ import bellmanifold
 from bellmanifold import envs
 from bellmanifold.agents import run_episodes
 from bellmanifold.agents.registry import AgentKind, make_agent
-from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError
-from bellmanifold.health import check
+from bellmanifold.mdp.checks import check
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.inference import posterior_of
 from bellmanifold.posteriors.summary import Summary
 from bellmanifold.posteriors.target import relaxed_target
+from bellmanifold.problem.dataset import Dataset
 
 ROOT = Path(__file__).parent.parent
 

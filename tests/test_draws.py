@@ -10,13 +10,10 @@ from scipy import stats
 
 import bellmanifold as bm
 from bellmanifold import envs
+from bellmanifold._util.jax_setup import random_key
 from bellmanifold.chart.batch import batch_chart
-from bellmanifold.chart.bellman import residuals, transitions
-from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.jax_setup import random_key
-from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors.batch_walk import BatchWalker
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
@@ -37,12 +34,15 @@ from bellmanifold.posteriors.draws import (
 )
 from bellmanifold.posteriors.estimated import Estimate, effective_size
 from bellmanifold.posteriors.inference import posterior_of
+from bellmanifold.posteriors.noise import HalfNormal
 from bellmanifold.posteriors.policies import PolicyTable
 from bellmanifold.posteriors.result import Result
 from bellmanifold.posteriors.system import system_of
 from bellmanifold.posteriors.target import ValuePrior, noisy_target, relaxed_target
 from bellmanifold.posteriors.walk import CHAINS, ROUND
 from bellmanifold.posteriors.weight import propose
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold_paper.bellman import residuals, transitions
 
 
 def wide():

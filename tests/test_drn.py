@@ -9,11 +9,11 @@ import pytest
 from problems import random_problem
 
 from bellmanifold import envs
-from bellmanifold.formats.problem import read_problem, write_problem
-from bellmanifold.graph import reachable
-from bellmanifold.health import assumption_2
-from bellmanifold.models import load_model
-from bellmanifold.solver import solve
+from bellmanifold.io.models import load_model
+from bellmanifold.io.problem import read_problem, write_problem
+from bellmanifold.mdp.checks import assumption_2
+from bellmanifold.mdp.graph import reachable
+from bellmanifold.mdp.solver import solve
 
 WALK = """// by hand
 @type: MDP

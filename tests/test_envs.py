@@ -7,8 +7,8 @@ import pytest
 from bellmanifold import envs
 from bellmanifold.envs.building import with_action_order
 from bellmanifold.errors import BadInputError
-from bellmanifold.formats.problem import from_json
-from bellmanifold.models import load_model
+from bellmanifold.io.models import load_model
+from bellmanifold.io.problem import from_json
 
 GOLDEN = json.loads((Path(__file__).parent / "data" / "golden.json").read_text())
 

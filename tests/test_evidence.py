@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from bellmanifold import envs
-from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError
-from bellmanifold.posteriors.evidence import EvidenceCurve, evidence_curve
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold_paper.evidence import EvidenceCurve, evidence_curve
 
 
 def test_a_curve_tells_its_range_and_where_it_is_highest():

@@ -21,11 +21,11 @@ from guide_pages import differences, run_page
 import bellmanifold as bm
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, StoppedError, UnsupportedError
-from bellmanifold.explorer.board import make_board
-from bellmanifold.explorer.server import LocalServer, make_local_page, policy
-from bellmanifold.explorer.session import KINDS, MOST_ROUTES, QUICK_SAMPLES, Session
-from bellmanifold.figures.palette import pair_colours
-from bellmanifold.formats.problem import read_problem
+from bellmanifold.io.problem import read_problem
+from bellmanifold.pictures.palette import pair_colours
+from bellmanifold_lab.explorer.board import make_board
+from bellmanifold_lab.explorer.server import LocalServer, make_local_page, policy
+from bellmanifold_lab.explorer.session import KINDS, MOST_ROUTES, QUICK_SAMPLES, Session
 
 ROOT = Path(__file__).parent.parent
 HOSTILE = "</script><script>alert(1)</script>"
@@ -356,7 +356,7 @@ def test_the_widget_answers_and_keeps_the_data(tmp_path):
     widget.save(tmp_path / "data.json")
     assert bm.load_data(tmp_path / "data.json", model).reward.tolist() == [-2.0]
     assert "export default" in widget._esm
-    assert "anywidget" not in sys.modules["bellmanifold.explorer.session"].__dict__
+    assert "anywidget" not in sys.modules["bellmanifold_lab.explorer.session"].__dict__
 
 
 def test_without_anywidget_the_remedy_is_named():

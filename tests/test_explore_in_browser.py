@@ -12,8 +12,8 @@ import pytest
 from test_explore import HOSTILE, OPEN, exploring
 
 import bellmanifold as bm
-from bellmanifold.explorer.session import QUICK_SAMPLES
-from bellmanifold.report.text import asset
+from bellmanifold_lab.explorer.session import QUICK_SAMPLES
+from bellmanifold_lab.report.text import asset
 
 pytestmark = pytest.mark.skipif(browsers.PROGRAM is None, reason="no Chromium here: apt-get install chromium")
 MODEL = "env:deep-sea?depth=3"

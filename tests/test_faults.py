@@ -23,13 +23,13 @@ import pytest
 from test_sweep import PROGRAM, numbers, start, toy, toys, write_plan
 from toy_agents import play_here, record_run
 
+from bellmanifold._util.stderr import remark
 from bellmanifold.errors import BadInputError
-from bellmanifold.formats.files import write_atomically
-from bellmanifold.stderr import remark
-from bellmanifold.sweeps.locks import Presence
-from bellmanifold.sweeps.plan import plan_runs, read_plan
-from bellmanifold.sweeps.runner import sweep
-from bellmanifold.sweeps.store import PLAN_FILE, Store, encode, load_run, verify
+from bellmanifold.io.files import write_atomically
+from bellmanifold_lab.sweeps.locks import Presence
+from bellmanifold_lab.sweeps.plan import plan_runs, read_plan
+from bellmanifold_lab.sweeps.runner import sweep
+from bellmanifold_lab.sweeps.store import PLAN_FILE, Store, encode, load_run, verify
 
 KILLS = 50
 
@@ -53,7 +53,7 @@ def environment(**more):
 WRITER = """
 import os, signal, sys
 from pathlib import Path
-from bellmanifold.formats.files import write_atomically
+from bellmanifold.io.files import write_atomically
 
 target = Path(sys.argv[1])
 
@@ -111,8 +111,8 @@ def test_a_file_is_reported_only_when_it_outlasts_a_power_failure(tmp_path, monk
 TELLING = """
 from toy_agents import PLAIN, TOY
 from bellmanifold.agents.registry import AGENTS
-from bellmanifold.cli import main
-from bellmanifold.sweeps import progress
+from bellmanifold.cli.main import main
+from bellmanifold_lab.sweeps import progress
 
 progress.SECONDS_BETWEEN_LINES = 0.0
 AGENTS.update({"toy": TOY, "plain": PLAIN})

@@ -9,21 +9,21 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
 from bellmanifold import envs, figures
-from bellmanifold.data import Dataset
 from bellmanifold.decisions.advice import advise
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError
-from bellmanifold.figures.drawing import MAX_ARROWS, MAX_STATES, ROUTE_COLOUR, arrows
-from bellmanifold.figures.lines import draw_regret
-from bellmanifold.figures.names import figure_of, needs_label
-from bellmanifold.figures.palette import COLOURS, pair_colours
-from bellmanifold.figures.positions import is_mapped, on_grid, positions
-from bellmanifold.formats.problem import from_json, write_problem
-from bellmanifold.formats.road_tables import from_edges
-from bellmanifold.health import check
-from bellmanifold.maps import map_fault
+from bellmanifold.io.problem import from_json, write_problem
+from bellmanifold.io.road_tables import from_edges
+from bellmanifold.learning.learning import learn
+from bellmanifold.mdp.checks import check
+from bellmanifold.pictures.drawing import MAX_ARROWS, MAX_STATES, ROUTE_COLOUR, arrows
+from bellmanifold.pictures.lines import draw_regret
+from bellmanifold.pictures.names import figure_of, needs_label
+from bellmanifold.pictures.palette import COLOURS, pair_colours
+from bellmanifold.pictures.positions import is_mapped, on_grid, positions
 from bellmanifold.posteriors.inference import posterior
-from bellmanifold.runs.learning import learn
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold.problem.maps import map_fault
 
 mpl.use("Agg")
 

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from problems import random_problem
 
 from bellmanifold import envs
-from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError, DiskError
-from bellmanifold.formats.files import sync_directory
-from bellmanifold.formats.npz import MOST_MEMBERS
-from bellmanifold.formats.observations import from_json as data_from_json
-from bellmanifold.formats.observations import load_data, write_data
-from bellmanifold.formats.problem import read_problem, to_json_text, write_problem
+from bellmanifold.io.files import sync_directory
+from bellmanifold.io.npz import MOST_MEMBERS
+from bellmanifold.io.observations import from_json as data_from_json
+from bellmanifold.io.observations import load_data, write_data
+from bellmanifold.io.problem import read_problem, to_json_text, write_problem
+from bellmanifold.problem.dataset import Dataset
 
 TWO_STATE = json.loads(to_json_text(envs.two_state()))
 
@@ -66,7 +66,7 @@ def test_data_round_trip(tmp_path):
 def test_discount_in_the_file():
     whole = {**TWO_STATE, "discount": 0.5}
     path = io.BytesIO(json.dumps(whole).encode())
-    from bellmanifold.formats.problem import from_json
+    from bellmanifold.io.problem import from_json
 
     assert from_json(json.loads(path.getvalue())) == envs.two_state().discounted(0.5)
 

@@ -8,8 +8,8 @@ from scipy.optimize import linprog
 
 from bellmanifold import envs
 from bellmanifold.envs.building import Move, from_moves
-from bellmanifold.gain import as_given, best_mean_reward, rational_rows
-from bellmanifold.graph import end_components, recurrent_classes
+from bellmanifold.mdp.graph import end_components, recurrent_classes
+from bellmanifold.mdp.mean_payoff import as_given, best_mean_reward, rational_rows
 
 
 def brute_gain(model, component):

@@ -11,31 +11,30 @@ import pytest
 from scipy import stats
 
 from bellmanifold import envs
-from bellmanifold.chart.bellman import transitions
-from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
-from bellmanifold.kernels import Gaussian, Laplace, StudentT, Uniform
-from bellmanifold.noise import HalfNormal, InferredScale, KnownScale
-from bellmanifold.parametrisation import Parametrisation, tabular
-from bellmanifold.posteriors import chains as module
-from bellmanifold.posteriors import gradient
 from bellmanifold.posteriors.budget import Budget
-from bellmanifold.posteriors.chains import Chains
 from bellmanifold.posteriors.convergence import convergence_of, have_mixed
-from bellmanifold.posteriors.gradient import (
+from bellmanifold.posteriors.kernels import Gaussian, Laplace, StudentT, Uniform
+from bellmanifold.posteriors.noise import HalfNormal, InferredScale, KnownScale
+from bellmanifold.posteriors.noise_scale import ScaleTable
+from bellmanifold.posteriors.question import every_visit_target
+from bellmanifold.posteriors.target import ValuePrior, noisy_target, relaxed_target
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold_paper.bellman import transitions
+from bellmanifold_paper.engines import chains as module
+from bellmanifold_paper.engines import gradient, hmc
+from bellmanifold_paper.engines.chains import Chains
+from bellmanifold_paper.engines.gradient import (
     Relaxed,
     TabulatedScale,
     by_gradient,
     policy_table,
     sample_chains,
 )
-from bellmanifold.posteriors.log_posterior import Density, kernel_evidence, noisy_evidence
-from bellmanifold.posteriors.noise_scale import ScaleTable
-from bellmanifold.posteriors.question import every_visit_target
-from bellmanifold.posteriors.target import ValuePrior, noisy_target, relaxed_target
-from bellmanifold.priors import NormalPrior
-from bellmanifold.samplers import hmc
+from bellmanifold_paper.log_posterior import Density, kernel_evidence, noisy_evidence
+from bellmanifold_paper.parametrisation import Parametrisation, tabular
+from bellmanifold_paper.priors import NormalPrior
 
 MODEL = envs.deep_sea(2)
 """Three states of two pairs each."""

@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 from bellmanifold import envs
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.graph import (
+from bellmanifold.mdp.graph import (
     cascade,
     components,
     direct_routes,
@@ -30,9 +30,9 @@ from bellmanifold.graph import (
     steps_towards,
     strong_components,
 )
-from bellmanifold.linear import chain_on, factorised_chain, solve_chain
-from bellmanifold.solver import policy_value
-from bellmanifold.subtraction_free import eliminate
+from bellmanifold.mdp.linear import chain_on, factorised_chain, solve_chain
+from bellmanifold.mdp.solver import policy_value
+from bellmanifold.mdp.subtraction_free import eliminate
 
 
 def problems(rng, count):

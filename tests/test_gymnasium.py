@@ -11,7 +11,7 @@ from scipy import stats
 import bellmanifold
 from bellmanifold import envs
 from bellmanifold.errors import BadInputError
-from bellmanifold.models import load_model
+from bellmanifold.io.models import load_model
 
 
 @pytest.mark.filterwarnings("error")

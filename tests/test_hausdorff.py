@@ -13,8 +13,8 @@ from bellmanifold import SSP, Dataset, envs
 from bellmanifold.chart.batch import batch_chart
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
-from bellmanifold.hausdorff import manifold, tabular_manifold
-from bellmanifold.health import assumption_2
+from bellmanifold.mdp.checks import assumption_2
+from bellmanifold_paper.hausdorff import manifold, tabular_manifold
 
 
 def sound_problems(count: int) -> list[SSP]:

@@ -6,9 +6,9 @@ from problems import all_policies, chain, closure, mean_reward_in, random_proble
 
 from bellmanifold import envs
 from bellmanifold.envs.building import Move, from_moves
-from bellmanifold.graph import recurrent_classes
-from bellmanifold.health import assumption_2, check
-from bellmanifold.models import load_model
+from bellmanifold.io.models import load_model
+from bellmanifold.mdp.checks import assumption_2, check
+from bellmanifold.mdp.graph import recurrent_classes
 
 
 def literal_assumption_2(model):

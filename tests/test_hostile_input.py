@@ -13,9 +13,9 @@ from test_formats import npz
 
 from bellmanifold import envs
 from bellmanifold.errors import BadInputError
-from bellmanifold.formats.observations import load_data
-from bellmanifold.formats.problem import read_problem, to_json_text
-from bellmanifold.sweeps.plan import read_plan
+from bellmanifold.io.observations import load_data
+from bellmanifold.io.problem import read_problem, to_json_text
+from bellmanifold_lab.sweeps.plan import read_plan
 from bellmanifold_paper.ledger_file import read_ledger
 
 FOUR = json.loads(to_json_text(envs.four_state()))
@@ -189,7 +189,7 @@ def plans(draw):
 @examples(40, 10_000, content=plans() | GARBAGE)
 def test_a_plan(content):
     """A plan that is read has runs whose names are one component of a path each."""
-    from bellmanifold.sweeps.store import file_name
+    from bellmanifold_lab.sweeps.store import file_name
 
     found = read(read_plan, content)
     for settings in () if found is None else found.runs:

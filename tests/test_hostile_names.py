@@ -7,10 +7,10 @@ from hostile import call
 from matplotlib import pyplot
 
 from bellmanifold import figures
-from bellmanifold.commands.terminal import save_picture
+from bellmanifold.cli.terminal import save_picture
 from bellmanifold.errors import limit_marks
-from bellmanifold.formats.problem import read_problem
-from bellmanifold.report.text import display_name
+from bellmanifold.io.problem import read_problem
+from bellmanifold_lab.report.text import display_name
 
 NAMES = (
     *(

@@ -9,11 +9,12 @@ from problems import all_policies, random_problem
 from scipy.special import logsumexp, ndtr
 from scipy.stats import multivariate_normal, norm
 
-from bellmanifold import SSP, Dataset, envs, identifiability, posterior
-from bellmanifold.chart.bellman import residuals, transitions
+from bellmanifold import SSP, Dataset, envs, posterior
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
-from bellmanifold.graph import end_components, is_proper
+from bellmanifold.mdp.graph import end_components, is_proper
+from bellmanifold_paper import identifiability
+from bellmanifold_paper.bellman import residuals, transitions
 
 EPSILONS = (1e-3, 1e-2, 0.1, 1.0, 10.0)
 ALWAYS = ((0.5, 0.1), (0.9, 1e-3), (0.9, 1.0), (0.9, 10.0))

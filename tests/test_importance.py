@@ -10,7 +10,6 @@ from scipy import stats
 from wandering import SEEN, own_priors, shared_pair, two_rings, wandering
 
 from bellmanifold import envs, posterior
-from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.posteriors.budget import Budget
@@ -23,6 +22,7 @@ from bellmanifold.posteriors.laws import close_laws
 from bellmanifold.posteriors.nets import Nets
 from bellmanifold.posteriors.pieces import CALL_NUMBERS, PIECE, REPLICATES
 from bellmanifold.posteriors.target import ValuePrior, relaxed_target
+from bellmanifold.problem.dataset import Dataset
 
 
 def test_problems_with_more_pairs_than_a_call_has_room_for():

@@ -10,27 +10,28 @@ from by_hand import result_of, summary_of, trace_of, two_policies, weights_with_
 import bellmanifold as bm
 from bellmanifold import envs
 from bellmanifold.chart.batch import batch_chart
-from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
-from bellmanifold.kernels import Laplace, StudentT, Uniform
-from bellmanifold.noise import HalfNormal, InferredScale, KnownScale
-from bellmanifold.observation import Observation
-from bellmanifold.posteriors import draws, evidence, importance, inference, question, walk
+from bellmanifold.posteriors import draws, importance, inference, question, walk
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.cuts import MISSED, Covering, covering, cut_set, needs_cut, other_cut
 from bellmanifold.posteriors.estimated import Estimate, effective_size
 from bellmanifold.posteriors.importance import by_importance
 from bellmanifold.posteriors.inference import posterior_of
-from bellmanifold.posteriors.mixture import mixture
+from bellmanifold.posteriors.kernels import Laplace, StudentT, Uniform
 from bellmanifold.posteriors.nets import Nets
+from bellmanifold.posteriors.noise import HalfNormal, InferredScale, KnownScale
 from bellmanifold.posteriors.policies import improper_mass
-from bellmanifold.posteriors.rejection import rejection
 from bellmanifold.posteriors.result import Result
 from bellmanifold.posteriors.rounding import without_lost_tolerance
 from bellmanifold.posteriors.target import noisy_target, relaxed_target
 from bellmanifold.posteriors.walk import by_sparse_walk, by_walk, check_sparse
 from bellmanifold.posteriors.walker import Walker
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold.problem.observation import Observation
+from bellmanifold_paper import evidence
+from bellmanifold_paper.engines.mixture import mixture
+from bellmanifold_paper.engines.rejection import rejection
 
 TREE = envs.deep_sea(2)
 """Three states of two pairs each."""

@@ -11,11 +11,11 @@ import pytest
 from toy_agents import play_here
 
 import bellmanifold as bm
-from bellmanifold.commands import demo
+from bellmanifold._util.interrupts import interruptible
 from bellmanifold.errors import StoppedError
-from bellmanifold.interrupts import interruptible
-from bellmanifold.runs import learning
-from bellmanifold.sweeps.plan import make_settings, plan_runs
+from bellmanifold.learning import learning
+from bellmanifold_lab.commands import demo
+from bellmanifold_lab.sweeps.plan import make_settings, plan_runs
 
 SWIRL = "env:swirl?depth=3"
 

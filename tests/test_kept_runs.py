@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import bellmanifold as bm
-from bellmanifold.runs import learning
-from bellmanifold.sweeps.kept import keep_runs
-from bellmanifold.sweeps.store import decode, encode
+from bellmanifold.learning import learning
+from bellmanifold_lab.sweeps.kept import keep_runs
+from bellmanifold_lab.sweeps.store import decode, encode
 
 SLIPPERY = "env:grid?rows=3&columns=3&slip=0.2"
 CASES = [

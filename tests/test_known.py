@@ -7,16 +7,16 @@ from scipy.integrate import quad
 
 import bellmanifold as bm
 from bellmanifold import envs
-from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.observation import Observation
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.choose import choose
 from bellmanifold.posteriors.inference import posterior_of
 from bellmanifold.posteriors.known import MOST_TIED
 from bellmanifold.posteriors.target import relaxed_target
 from bellmanifold.posteriors.tie_split import tie_problem
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold.problem.observation import Observation
 
 THREE_WAYS = from_moves(
     "three-ways",

@@ -10,12 +10,12 @@ from scipy import stats
 from scipy.sparse import csr_array
 from scipy.special import logsumexp
 
-from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError
-from bellmanifold.observation import Observation
 from bellmanifold.posteriors import laws as of_laws
 from bellmanifold.posteriors.laws import check_laws, close_laws, log_dirichlet, log_gamma, open_laws
 from bellmanifold.posteriors.sparse_laws import LEFT, Drawer, SparseLaws
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold.problem.observation import Observation
 
 COUNTS = np.array([[0.0, 3, 0, 2, 0, 1], [0, 0, 0, 0, 0, 0], [4, 0, 0, 0, 1, 0]])
 KNOTS, PRIOR = np.array([0.7, 2.5]), np.array([0.6, 0.4])

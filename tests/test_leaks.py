@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 from open_quadrature import open_model
 
-from bellmanifold.data import Dataset
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.observation import Observation
 from bellmanifold.posteriors.laws import close_laws
 from bellmanifold.posteriors.leaks import check_leaks, heavy_tails, lacking_variance
 from bellmanifold.posteriors.target import relaxed_target
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold.problem.observation import Observation
 
 PAIRS = [("s", "a"), ("s", "b"), ("s", "c"), ("t", "a"), ("u", "a"), ("u", "b")]
 MODEL = open_model(["s", "t", "u"], PAIRS)

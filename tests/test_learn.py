@@ -19,11 +19,11 @@ from bellmanifold.agents import run_episodes
 from bellmanifold.agents.registry import AGENTS, AgentKind
 from bellmanifold.envs.building import Move, from_moves, with_action_order
 from bellmanifold.errors import BadInputError, UnsupportedError
-from bellmanifold.graph import is_proper
-from bellmanifold.health import assumption_2
-from bellmanifold.runs.metrics import Yardstick, find_optimum, first_episode, no_optimum, solved_episode, spread
-from bellmanifold.runs.run import play_run, play_seed
-from bellmanifold.solver import solve
+from bellmanifold.learning.metrics import Yardstick, find_optimum, first_episode, no_optimum, solved_episode, spread
+from bellmanifold.learning.run import play_run, play_seed
+from bellmanifold.mdp.checks import assumption_2
+from bellmanifold.mdp.graph import is_proper
+from bellmanifold.mdp.solver import solve
 
 
 class Script:

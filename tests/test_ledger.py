@@ -18,10 +18,10 @@ import pytest
 import xarray as xr
 from scipy import integrate, stats
 
-from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError, StoppedError
-from bellmanifold.models import load_model
+from bellmanifold.io.models import load_model
 from bellmanifold.posteriors.inference import posterior
+from bellmanifold.problem.dataset import Dataset
 from bellmanifold_paper import ledger, tables
 from bellmanifold_paper.claims import deep_sea, hmc, published, pyramid, slippery, swirl, two_state
 from bellmanifold_paper.claims.answers import chance, complete, counted, loop_mass
@@ -570,9 +570,9 @@ def test_few_runs_are_called_few(kept, capsys):
 @pytest.mark.slow
 def test_the_whole_ledger_on_one_run_a_cell(tmp_path):
     """Every claim can be measured from what the runner writes, and none about runs holds by a single run alone."""
-    from bellmanifold.sweeps.plan import plan_runs
-    from bellmanifold.sweeps.runner import require_success, sweep
-    from bellmanifold.sweeps.workers import play_in_processes
+    from bellmanifold_lab.sweeps.plan import plan_runs
+    from bellmanifold_lab.sweeps.runner import require_success, sweep
+    from bellmanifold_lab.sweeps.workers import play_in_processes
 
     plan = plan_runs([settings for cell in ledger.CELLS for settings in cell.settings(1)])
     require_success(sweep(plan, tmp_path, lambda units: play_in_processes(units, workers=2)))

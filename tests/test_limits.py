@@ -20,14 +20,14 @@ from hostile import call, elsewhere, require_answer
 from test_report import keep
 
 from bellmanifold import envs
+from bellmanifold._util.limits import BYTES, NUMBERS, ROUTES, RUNS, SIZE, TEXT_SHARE, WORKERS, Limit
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError
-from bellmanifold.figures import draw
-from bellmanifold.formats.gymnasium import make_gymnasium
-from bellmanifold.formats.problem import read_problem, to_json_text, write_problem
-from bellmanifold.limits import BYTES, NUMBERS, ROUTES, RUNS, SIZE, TEXT_SHARE, WORKERS, Limit
-from bellmanifold.sweeps.netcdf import read_netcdf, read_variables
-from bellmanifold.sweeps.store import LOG_FILE, SEAL_BYTES, Store, seal, verify
+from bellmanifold.io.gymnasium import make_gymnasium
+from bellmanifold.io.problem import read_problem, to_json_text, write_problem
+from bellmanifold.learning.netcdf import read_netcdf, read_variables
+from bellmanifold.pictures import draw
+from bellmanifold_lab.sweeps.store import LOG_FILE, SEAL_BYTES, Store, seal, verify
 
 SOURCE = Path(__file__).parent.parent / "src" / "bellmanifold"
 FOUR_GIGABYTES = 4 * 2**30

@@ -11,14 +11,14 @@ from problems import random_problem
 from scipy import stats
 
 from bellmanifold import envs
-from bellmanifold.chart.bellman import residuals, transitions
-from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError
-from bellmanifold.kernels import Gaussian, Laplace
-from bellmanifold.noise import InferredScale
-from bellmanifold.parametrisation import Parametrisation, tabular
-from bellmanifold.posteriors.log_posterior import (
+from bellmanifold.posteriors.kernels import Gaussian, Laplace
+from bellmanifold.posteriors.noise import InferredScale
+from bellmanifold.posteriors.target import relaxed_target
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold_paper.bellman import residuals, transitions
+from bellmanifold_paper.log_posterior import (
     Density,
     Evidence,
     check_density,
@@ -28,8 +28,8 @@ from bellmanifold.posteriors.log_posterior import (
     noisy_evidence,
     starting_point,
 )
-from bellmanifold.posteriors.target import relaxed_target
-from bellmanifold.priors import NormalPrior
+from bellmanifold_paper.parametrisation import Parametrisation, tabular
+from bellmanifold_paper.priors import NormalPrior
 
 MODEL = envs.deep_sea(2)
 """Three states of two pairs each."""

@@ -9,7 +9,7 @@ from bellmanifold import envs
 from bellmanifold.agents import run_episodes
 from bellmanifold.agents.agent import is_shown_laws
 from bellmanifold.agents.registry import AGENTS, kind_of, make_agent
-from bellmanifold.agents.worlds import SimulatedWorld
+from bellmanifold.learning.environments import SimulatedWorld
 
 SIDE = 3
 LAST = SIDE * SIDE - 1

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 import pytest
 
-from bellmanifold import jax_setup
+from bellmanifold._util import jax_setup
 
 PROGRAM = """
 import json, resource, sys

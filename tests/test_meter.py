@@ -18,10 +18,22 @@ import numpy as np
 import pytest
 
 import bellmanifold as bm
-from bellmanifold import envs, meter
-from bellmanifold.meter import Bar, Cell, Count, Display, Lines, Meter, advance, expect, show_count, show_progress
-from bellmanifold.posteriors.gradient import Relaxed
-from bellmanifold.runs.run import play_runs
+from bellmanifold import envs
+from bellmanifold._util import progress as meter
+from bellmanifold._util.progress import (
+    Bar,
+    Cell,
+    Count,
+    Display,
+    Lines,
+    Meter,
+    advance,
+    expect,
+    show_count,
+    show_progress,
+)
+from bellmanifold.learning.run import play_runs
+from bellmanifold_paper.engines.gradient import Relaxed
 
 SOURCE = str(Path(bm.__file__).parent.parent)
 
@@ -107,7 +119,7 @@ def in_notebook(*cells):
 def test_long_calls_say_so_in_a_notebook_even_while_nothing_is_counted():
     """A silent call is shown, too; what is left at the end is a line that says how long it took, nothing empty."""
     (first, second) = in_notebook(
-        "import time\nfrom bellmanifold.meter import show_progress\n"
+        "import time\nfrom bellmanifold._util.progress import show_progress\n"
         "with show_progress('compiling'):\n    time.sleep(2.5)",
         "import bellmanifold as bm\nwith show_progress('looking'):\n    pass",
     )

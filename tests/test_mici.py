@@ -16,10 +16,10 @@ from problems import random_problem
 
 import bellmanifold as bm
 from bellmanifold import envs
-from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
-from bellmanifold.health import assumption_2
-from bellmanifold.solver import solve
+from bellmanifold.mdp.checks import assumption_2
+from bellmanifold.mdp.solver import solve
+from bellmanifold.problem.dataset import Dataset
 
 mici = pytest.importorskip("mici", reason="the optional oracle Mici is not installed: pip install mici")
 pytestmark = pytest.mark.slow

@@ -13,21 +13,21 @@ from scipy.special import log_ndtr
 from scipy.stats import norm
 
 from bellmanifold import envs
-from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
-from bellmanifold.formats.problem import from_json
 from bellmanifold.gaussian.maximum import largest
-from bellmanifold.gaussian.orthant import orthants
-from bellmanifold.posteriors import cells as cells_module
-from bellmanifold.posteriors import mixture as engine
+from bellmanifold.io.problem import from_json
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.estimated import ratio, systematic
-from bellmanifold.posteriors.mixture import USUAL, mixture
 from bellmanifold.posteriors.policies import PolicyTable, action_probabilities
 from bellmanifold.posteriors.result import Result
 from bellmanifold.posteriors.target import Target, ValuePrior, noisy_target, relaxed_target
-from bellmanifold.ssp import SSP
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold.problem.ssp import SSP
+from bellmanifold_paper.engines import cells as cells_module
+from bellmanifold_paper.engines import mixture as engine
+from bellmanifold_paper.engines.mixture import USUAL, mixture
+from bellmanifold_paper.engines.orthant import orthants
 
 GOLDEN = json.loads((Path(__file__).parent / "data" / "golden.json").read_text())
 

@@ -10,8 +10,8 @@ from bellmanifold import envs
 from bellmanifold.chart.nearby import LARGEST, MOST_SWITCHED, Base, Laws, Played
 from bellmanifold.chart.sparse import BASES, KEPT, sparse_chart
 from bellmanifold.envs.building import Move, from_moves
-from bellmanifold.graph import reaches_goal
-from bellmanifold.linear import factorised_chain
+from bellmanifold.mdp.graph import reaches_goal
+from bellmanifold.mdp.linear import factorised_chain
 
 
 def dense(chart, policy, pay):

@@ -11,17 +11,16 @@ from scipy import stats
 
 from bellmanifold import envs
 from bellmanifold.chart.batch import batch_chart
-from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.gaussian.exchangeable import member_moments
 from bellmanifold.gaussian.points import normal_points, uniform_points
 from bellmanifold.gaussian.stretch import Stretch, stretch_points
-from bellmanifold.kernels import Gaussian
-from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors import nets, pieces
 from bellmanifold.posteriors.coordinates import Coordinates, Loop
 from bellmanifold.posteriors.cuts import covering
+from bellmanifold.posteriors.kernels import Gaussian
 from bellmanifold.posteriors.nets import FEW_POLICIES, Nets, _Sums, distinct
+from bellmanifold.posteriors.noise import HalfNormal
 from bellmanifold.posteriors.pieces import (
     CALL_NUMBERS,
     FEW_ROWS,
@@ -37,6 +36,7 @@ from bellmanifold.posteriors.result import Moments
 from bellmanifold.posteriors.system import Point, system_of
 from bellmanifold.posteriors.target import ValuePrior, noisy_target, relaxed_target
 from bellmanifold.posteriors.weight import weigh
+from bellmanifold.problem.dataset import Dataset
 
 
 def bandit(actions=4, seen=1, epsilon=0.5, prior_scale=2.0):

@@ -9,14 +9,14 @@ from problems import all_policies, chain, random_problem
 import bellmanifold as bm
 from bellmanifold import envs
 from bellmanifold.agents import run_episodes
+from bellmanifold.agents.frontier import Knowledge, unseen
 from bellmanifold.agents.memory import Memory
-from bellmanifold.agents.news import Knowledge, unseen
 from bellmanifold.agents.posterior_sampling import PosteriorSampling
 from bellmanifold.agents.registry import make_agent
 from bellmanifold.agents.settings import SamplingSettings
-from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError
+from bellmanifold.problem.dataset import Dataset
 
 
 def knowing(model, known):

@@ -8,18 +8,18 @@ from scipy import integrate, stats
 import bellmanifold as bm
 from bellmanifold import envs
 from bellmanifold.chart.batch import batch_chart
-from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
-from bellmanifold.kernels import Gaussian, Laplace, StudentT, Uniform, named_kernel
-from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.draws import weighted_draws
+from bellmanifold.posteriors.kernels import Gaussian, Laplace, StudentT, Uniform, named_kernel
+from bellmanifold.posteriors.noise import HalfNormal
 from bellmanifold.posteriors.noise_scale import log_scatter, scale_table
 from bellmanifold.posteriors.summary import Summary
 from bellmanifold.posteriors.target import noisy_target
 from bellmanifold.posteriors.walk import by_walk
+from bellmanifold.problem.dataset import Dataset
 
 REFERENCE = {
     Gaussian(): stats.norm(),

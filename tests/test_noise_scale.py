@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError
-from bellmanifold.noise import HalfNormal
-from bellmanifold.observation import Observation
+from bellmanifold.posteriors.noise import HalfNormal
 from bellmanifold.posteriors.noise_scale import combine, log_scatter, scale_table
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold.problem.observation import Observation
 
 ETA = np.array([0.01, 0.3, 1.0, 4.0])
 

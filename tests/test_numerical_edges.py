@@ -9,7 +9,6 @@ from scipy import stats
 
 import bellmanifold as bm
 from bellmanifold.chart.batch import batch_chart
-from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.posteriors.budget import Budget
@@ -17,6 +16,7 @@ from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.inference import posterior_of
 from bellmanifold.posteriors.target import relaxed_target
 from bellmanifold.posteriors.ties import near_ties
+from bellmanifold.problem.dataset import Dataset
 
 MANY = 10_000
 

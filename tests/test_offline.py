@@ -34,7 +34,7 @@ sys.addaudithook(guard)
 """
 SEVERAL = """
 import json, sys
-from bellmanifold.cli import run
+from bellmanifold.cli.main import run
 
 for arguments in json.loads(sys.argv[1]):
     code = run(arguments)

@@ -11,10 +11,10 @@ import pytest
 from scipy.stats import norm
 
 import bellmanifold as bm
-from bellmanifold.costs import Costs, cost_unit, worth
 from bellmanifold.decisions.one_trial import trial_noise
 from bellmanifold.envs.building import Move, from_moves
-from bellmanifold.formats.problem import write_problem
+from bellmanifold.io.problem import write_problem
+from bellmanifold.problem.costs import Costs, cost_unit, worth
 
 
 def fork():

@@ -9,16 +9,16 @@ from toy_agents import Toy
 
 import bellmanifold as bm
 from bellmanifold import envs, figures
-from bellmanifold.agents.episodes import run_episodes
 from bellmanifold.agents.memory import Memory
-from bellmanifold.assembly import assemble
-from bellmanifold.data import Dataset, Visits
 from bellmanifold.envs.building import with_action_order
 from bellmanifold.errors import BadInputError
-from bellmanifold.graph import end_components, reach_goal, reach_probability
-from bellmanifold.observation import Observation
-from bellmanifold.ssp import Description, StatedPrior, require_closed
-from bellmanifold.sweeps.plan import digest
+from bellmanifold.learning.episodes import run_episodes
+from bellmanifold.mdp.graph import end_components, reach_goal, reach_probability
+from bellmanifold.problem.builder import assemble
+from bellmanifold.problem.dataset import Dataset, Visits
+from bellmanifold.problem.observation import Observation
+from bellmanifold.problem.ssp import Description, StatedPrior, require_closed
+from bellmanifold_lab.sweeps.plan import digest
 
 NAN = float("nan")
 

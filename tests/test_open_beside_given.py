@@ -17,10 +17,10 @@ from open_quadrature import beta_nodes, open_model
 from scipy.stats import norm
 
 import bellmanifold as bm
-from bellmanifold.data import Dataset
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.inference import posterior_of
+from bellmanifold.problem.dataset import Dataset
 
 NAN = float("nan")
 OPTIONS = {"noise_sd": 1.0, "laws": "dirichlet", "concentration": 1.0, "prior_scale": 3.0}

@@ -16,14 +16,14 @@ from test_hostile_input import ARRAY, read
 
 import bellmanifold as bm
 from bellmanifold import envs
-from bellmanifold.assembly import assemble
-from bellmanifold.data import Dataset
+from bellmanifold._util.options import on_command_line
 from bellmanifold.errors import BadInputError
-from bellmanifold.formats.observations import from_json as data_from_json
-from bellmanifold.formats.observations import load_data, write_data
-from bellmanifold.formats.problem import from_json, read_problem, to_json_text, write_problem
-from bellmanifold.options import on_command_line
-from bellmanifold.ssp import Description, StatedPrior
+from bellmanifold.io.observations import from_json as data_from_json
+from bellmanifold.io.observations import load_data, write_data
+from bellmanifold.io.problem import from_json, read_problem, to_json_text, write_problem
+from bellmanifold.problem.builder import assemble
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold.problem.ssp import Description, StatedPrior
 
 NAN = float("nan")
 WHOLE = {

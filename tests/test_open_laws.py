@@ -9,14 +9,12 @@ from scipy import stats
 
 import bellmanifold as bm
 from bellmanifold import envs
-from bellmanifold.agents.episodes import run_episodes
 from bellmanifold.agents.registry import make_agent
 from bellmanifold.chart.batch import batch_chart
-from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
-from bellmanifold.formats.problem import from_json
-from bellmanifold.observation import Observation
+from bellmanifold.io.problem import from_json
+from bellmanifold.learning.episodes import run_episodes
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.choose import choose
 from bellmanifold.posteriors.coordinates import Coordinates
@@ -27,6 +25,8 @@ from bellmanifold.posteriors.leaks import lacking_variance
 from bellmanifold.posteriors.policies import action_probabilities
 from bellmanifold.posteriors.target import relaxed_target
 from bellmanifold.posteriors.walk import CHAINS, by_sparse_walk, by_walk, walker_of
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold.problem.observation import Observation
 
 ACCURACY = 1e-3
 

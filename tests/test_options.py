@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import bellmanifold as bm
+from bellmanifold._util.options import CHOICES, NUMBERS, SWITCHES, on_command_line, spoken
 from bellmanifold.agents.settings import SamplingSettings
 from bellmanifold.errors import BadInputError
-from bellmanifold.options import CHOICES, NUMBERS, SWITCHES, on_command_line, spoken
 
 SOURCE = Path(bm.__file__).parent
 COMMANDS_ONLY = {"dask", "out", "port"}

@@ -13,9 +13,9 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.special import erfcx, log_ndtr, ndtr, ndtri_exp, owens_t
 from scipy.stats import multivariate_normal, norm, truncnorm
 
-from bellmanifold.gaussian import orthant
-from bellmanifold.gaussian.orthant import Orthants, join, lattice, orthants
-from bellmanifold.gaussian.sequential import Staircase, arrange
+from bellmanifold_paper.engines import orthant
+from bellmanifold_paper.engines.orthant import Orthants, join, lattice, orthants
+from bellmanifold_paper.engines.sequential import Staircase, arrange
 
 
 def factor_of(covariance):

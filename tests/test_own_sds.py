@@ -12,12 +12,12 @@ from scipy.integrate import quad
 from scipy.stats import multivariate_normal, norm
 
 import bellmanifold as bm
-from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError, UnsupportedError
-from bellmanifold.observation import Observation
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.policies import action_probabilities
 from bellmanifold.posteriors.walk import by_walk
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold.problem.observation import Observation
 
 TWO_ACTIONS = open_model(["s"], [("s", "a"), ("s", "b")], [(("s", "a"), {"goal": 1.0}), (("s", "b"), {"goal": 1.0})])
 MAY_STAY = open_model(

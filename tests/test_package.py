@@ -65,7 +65,7 @@ def test_an_import_loads_nothing_heavy():
 
 
 def test_help_loads_nothing_heavy():
-    assert not loaded_after("from bellmanifold.cli import run\nrun(['--help'])") & set(HEAVY)
+    assert not loaded_after("from bellmanifold.cli.main import run\nrun(['--help'])") & set(HEAVY)
 
 
 def test_answers_load_no_pictures_environments_or_tables():

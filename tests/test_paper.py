@@ -10,10 +10,10 @@ import pytest
 from problems import all_policies, chain, random_problem, recurrent
 
 from bellmanifold import SSP, envs, solve
-from bellmanifold.graph import end_components, is_proper
-from bellmanifold.health import assumption_2, direction
-from bellmanifold.identifiability import flat_cones
-from bellmanifold.linear import solve_chain
+from bellmanifold.mdp.checks import assumption_2, direction
+from bellmanifold.mdp.graph import end_components, is_proper
+from bellmanifold.mdp.linear import solve_chain
+from bellmanifold_paper.identifiability import flat_cones
 
 
 def small_problems(count: int, kind: str = "any") -> list[SSP]:

@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Wedge
 
 from bellmanifold import envs
-from bellmanifold.figures.drawing import goal_places
-from bellmanifold.figures.palette import COLOURS
-from bellmanifold.figures.positions import is_triangle, landings, positions
+from bellmanifold.pictures.drawing import goal_places
+from bellmanifold.pictures.palette import COLOURS
+from bellmanifold.pictures.positions import is_triangle, landings, positions
 from bellmanifold_paper.plots.bands import (
     TARGET,
     draw_acceptance,

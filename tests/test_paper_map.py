@@ -117,13 +117,15 @@ def test_code_and_test_exist(row):
 
 
 def test_a_wrong_row_would_be_noticed():
-    good = Row("Lemma 0", "-", "", "bellmanifold.graph.is_proper", "tests/test_paper_map.py::test_code_and_test_exist")
+    good = Row(
+        "Lemma 0", "-", "", "bellmanifold.mdp.graph.is_proper", "tests/test_paper_map.py::test_code_and_test_exist"
+    )
     assert complaints(good) == []
     assert complaints(good._replace(code=PROOF_ONLY, test=PROOF_ONLY)) == []
     wrong = [
-        good._replace(code="bellmanifold.graph.no_such_function"),
+        good._replace(code="bellmanifold.mdp.graph.no_such_function"),
         good._replace(code="bellmanifold.no_such_module.solve"),
-        good._replace(code="bellmanifold.ssp.SSP.no_such_method"),
+        good._replace(code="bellmanifold.problem.ssp.SSP.no_such_method"),
         good._replace(code="numpy.linalg.solve"),
         good._replace(code=PROOF_ONLY),
         good._replace(test=PROOF_ONLY),

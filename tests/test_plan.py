@@ -14,8 +14,8 @@ from toy_agents import record_run
 import bellmanifold as bm
 from bellmanifold.envs import deep_sea
 from bellmanifold.errors import BadInputError
-from bellmanifold.sweeps.plan import RunSettings, digest, make_settings, read_plan
-from bellmanifold.sweeps.store import file_name
+from bellmanifold_lab.sweeps.plan import RunSettings, digest, make_settings, read_plan
+from bellmanifold_lab.sweeps.store import file_name
 
 
 @pytest.fixture
@@ -206,7 +206,7 @@ def test_names_are_functions_of_the_settings_alone():
     assert len(names) == len(changes) + 1
     same = (("optimism", 1.0), ("prior_mean", 0), ("replan", False))
     assert file_name(replace(RUN, options=same)) == file_name(RUN), "1 and 1.0 are one setting"
-    code = f"from bellmanifold.sweeps.plan import RunSettings; print({RUN!r}.identity)"
+    code = f"from bellmanifold_lab.sweeps.plan import RunSettings; print({RUN!r}.identity)"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert other.stdout.strip() == RUN.identity, "another process finds the same name"
     awkward = replace(RUN, model="../Räume/" + "x" * 300 + "\n.json")

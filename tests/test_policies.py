@@ -11,9 +11,8 @@ from problems import all_policies, chain, closure, random_problem
 from scipy.sparse import csc_array
 
 from bellmanifold import envs
-from bellmanifold.data import Dataset
+from bellmanifold._util.limits import ROUTES
 from bellmanifold.envs.building import Move, from_moves
-from bellmanifold.limits import ROUTES
 from bellmanifold.posteriors.estimated import Estimate, ratio, resolution_of
 from bellmanifold.posteriors.policies import (
     ALL,
@@ -34,6 +33,7 @@ from bellmanifold.posteriors.policies import (
     weights_of,
 )
 from bellmanifold.posteriors.target import relaxed_target
+from bellmanifold.problem.dataset import Dataset
 
 
 def stands_for(target):

@@ -17,13 +17,11 @@ from scipy import stats
 import bellmanifold as bm
 from bellmanifold import envs
 from bellmanifold.chart.batch import batch_chart
-from bellmanifold.chart.bellman import residuals, transitions
-from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
-from bellmanifold.formats.problem import from_json
-from bellmanifold.graph import end_components
-from bellmanifold.health import assumption_2
+from bellmanifold.io.problem import from_json
+from bellmanifold.mdp.checks import assumption_2
+from bellmanifold.mdp.graph import end_components
 from bellmanifold.posteriors import choose
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
@@ -31,11 +29,13 @@ from bellmanifold.posteriors.cuts import SHARE, Covering, covering, cut_set, sta
 from bellmanifold.posteriors.draws import weighted_draws
 from bellmanifold.posteriors.importance import by_importance
 from bellmanifold.posteriors.inference import posterior_of
-from bellmanifold.posteriors.mixture import mixture
 from bellmanifold.posteriors.sparse_system import SparseSystem
 from bellmanifold.posteriors.summary import Summary
 from bellmanifold.posteriors.target import relaxed_target
 from bellmanifold.posteriors.walk import by_sparse_walk, by_walk
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold_paper.bellman import residuals, transitions
+from bellmanifold_paper.engines.mixture import mixture
 
 GOLDEN = json.loads((Path(__file__).parent / "data" / "golden.json").read_text())
 MODELS = {key: from_json(value) for key, value in GOLDEN["models"].items()}
@@ -728,7 +728,7 @@ def test_mixture_refuses_what_it_cannot_do():
 UNCHECKED = """
 import bellmanifold as bm
 from bellmanifold.errors import BadInputError
-from bellmanifold.posteriors.gradient import Relaxed
+from bellmanifold_paper.engines.gradient import Relaxed
 model = bm.envs.two_state()
 data = bm.Dataset.complete(model)
 for wrong in (

@@ -10,6 +10,8 @@ from scipy import stats
 
 import bellmanifold as bm
 from bellmanifold import envs
+from bellmanifold._util.jax_setup import random_key
+from bellmanifold._util.limits import ROUTES
 from bellmanifold.agents import run_episodes, sources
 from bellmanifold.agents.posterior_sampling import PosteriorSampling
 from bellmanifold.agents.registry import make_agent
@@ -17,20 +19,18 @@ from bellmanifold.agents.settings import SamplingSettings
 from bellmanifold.agents.sources import Pool
 from bellmanifold.agents.walking import Walk
 from bellmanifold.chart.batch import LIMITS, ChartLimits, known_chart
-from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
-from bellmanifold.jax_setup import random_key
-from bellmanifold.kernels import Laplace
-from bellmanifold.limits import ROUTES
-from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors.batch_walk import BatchWalker, evaluate
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.cuts import covering
+from bellmanifold.posteriors.kernels import Laplace
+from bellmanifold.posteriors.noise import HalfNormal
 from bellmanifold.posteriors.sparse_walk import SparseWalker
 from bellmanifold.posteriors.system import chart_of, normal_point, system_of
 from bellmanifold.posteriors.target import noisy_target, relaxed_target
 from bellmanifold.posteriors.weight import weigh_normals
+from bellmanifold.problem.dataset import Dataset
 
 LEVELS = ChartLimits(swept=0)
 """Known pairs on no cycle are solved by levels, however few states there are."""

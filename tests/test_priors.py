@@ -14,15 +14,15 @@ from scipy.stats import norm
 
 import bellmanifold as bm
 from bellmanifold.agents.registry import find_agent, make_agent
-from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError
-from bellmanifold.posteriors import td
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.policies import action_probabilities
 from bellmanifold.posteriors.target import relaxed_target
 from bellmanifold.posteriors.value_prior import ValuePrior
 from bellmanifold.posteriors.walk import by_walk
-from bellmanifold.ssp import StatedPrior
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold.problem.ssp import StatedPrior
+from bellmanifold_paper import td
 
 PAIRS = [("s", "a"), ("s", "b"), ("t", "c"), ("t", "d")]
 MODEL = open_model(["s", "t"], PAIRS, [(("s", "a"), {"t": 1.0}), *((pair, {"goal": 1.0}) for pair in PAIRS[1:])])

@@ -12,7 +12,6 @@ from open_quadrature import open_model
 from scipy.sparse import csr_array
 
 from bellmanifold.chart.batch import batch_chart
-from bellmanifold.data import Dataset
 from bellmanifold.posteriors.batch_walk import CHEAP, BatchWalker, Proposals, draw_proposals, init, swap_laws
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.laws import close_laws, log_dirichlet, log_gamma, open_laws
@@ -25,6 +24,7 @@ from bellmanifold.posteriors.trace import Trace
 from bellmanifold.posteriors.value_prior import ValuePrior
 from bellmanifold.posteriors.walker import Walker
 from bellmanifold.posteriors.weight import weigh_normals
+from bellmanifold.problem.dataset import Dataset
 
 COUNTS = np.array([[0.0, 3, 1, 0], [2, 0, 0, 0], [0, 0, 0, 0], [1, 1, 0, 4]])
 

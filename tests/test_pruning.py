@@ -10,7 +10,7 @@ import pytest
 import bellmanifold as bm
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError
-from bellmanifold.formats.problem import read_problem, write_problem
+from bellmanifold.io.problem import read_problem, write_problem
 
 TRAPS = {
     ("a", "walk"): Move(-1.0, {"b": 0.5, "a": 0.5}),

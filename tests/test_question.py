@@ -7,11 +7,9 @@ import pytest
 from open_quadrature import TWO
 
 from bellmanifold import envs
-from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError, UnsupportedError
-from bellmanifold.kernels import Gaussian, Laplace, StudentT, Uniform
-from bellmanifold.noise import HalfNormal, InferredScale, KnownScale
-from bellmanifold.observation import Observation
+from bellmanifold.posteriors.kernels import Gaussian, Laplace, StudentT, Uniform
+from bellmanifold.posteriors.noise import HalfNormal, InferredScale, KnownScale
 from bellmanifold.posteriors.question import (
     check_flat,
     every_visit_target,
@@ -21,6 +19,8 @@ from bellmanifold.posteriors.question import (
     with_belief,
 )
 from bellmanifold.posteriors.value_prior import ValuePrior
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold.problem.observation import Observation
 
 MODEL = envs.two_state()
 PRIOR = ValuePrior.same(MODEL, 2.0)

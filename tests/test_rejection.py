@@ -11,12 +11,12 @@ from scipy.special import ndtr
 from scipy.stats import norm, truncnorm
 
 from bellmanifold import envs
-from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.posteriors.policies import action_probabilities
-from bellmanifold.posteriors.rejection import rejection, satisfied_equations
 from bellmanifold.posteriors.target import ValuePrior, relaxed_target
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold_paper.engines.rejection import rejection, satisfied_equations
 
 
 def gauss_legendre(low: float, high: float, count: int = 200) -> tuple[np.ndarray, np.ndarray]:

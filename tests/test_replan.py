@@ -14,8 +14,8 @@ from bellmanifold.agents.planning import way_home
 from bellmanifold.agents.registry import make_agent
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError
-from bellmanifold.graph import reach_goal
-from bellmanifold.runs.run import play_run
+from bellmanifold.learning.run import play_run
+from bellmanifold.mdp.graph import reach_goal
 
 NAMES_POLICIES = ("bayes-td", "psrl", "rlsvi", "nearest")
 """Agents that name policies and compile nothing."""

@@ -16,19 +16,19 @@ import pytest
 from toy_agents import play_here, record_run
 
 import bellmanifold as bm
-from bellmanifold.commands import demo
-from bellmanifold.commands.paper import ledger_section
+from bellmanifold.cli.paper import ledger_section
 from bellmanifold.errors import BadInputError
-from bellmanifold.report import page
-from bellmanifold.report.curves import curves
-from bellmanifold.report.overview import _at_the_end, overview
-from bellmanifold.report.reading import Contents, _belief_in_optimum, _Problems, read_directory
-from bellmanifold.report.scenes import UNKNOWN
-from bellmanifold.report.text import asset, display_name, embed_json, escape_name
-from bellmanifold.runs.routes import read_routes
-from bellmanifold.sweeps.plan import make_settings, plan_runs
-from bellmanifold.sweeps.record import require_fit
-from bellmanifold.sweeps.store import Store, encode, load_run, read_arrays
+from bellmanifold.learning.routes import read_routes
+from bellmanifold.learning.run_file import require_fit
+from bellmanifold_lab.commands import demo
+from bellmanifold_lab.report import page
+from bellmanifold_lab.report.curves import curves
+from bellmanifold_lab.report.overview import _at_the_end, overview
+from bellmanifold_lab.report.reading import Contents, _belief_in_optimum, _Problems, read_directory
+from bellmanifold_lab.report.scenes import UNKNOWN
+from bellmanifold_lab.report.text import asset, display_name, embed_json, escape_name
+from bellmanifold_lab.sweeps.plan import make_settings, plan_runs
+from bellmanifold_lab.sweeps.store import Store, encode, load_run, read_arrays
 from bellmanifold_paper.comparisons import METHODS as AGENTS_OF
 from bellmanifold_paper.ledger_file import Entry, JudgedClaim, Ledger, write_ledger
 from bellmanifold_paper.plots.style import METHODS
@@ -515,9 +515,9 @@ def test_the_real_demo(tmp_path):
 
 
 def test_what_the_page_needs_is_shipped():
-    import bellmanifold.report
+    import bellmanifold_lab.report
 
-    home = Path(bellmanifold.report.__file__).parent
+    home = Path(bellmanifold_lab.report.__file__).parent
     assert {"page.html", "page.css", "page.js"} <= {path.name for path in home.iterdir()}
 
 

@@ -10,7 +10,7 @@ import browser as browsers
 import pytest
 from test_report import HOSTILE, SWIRL, hostile_problem, keep
 
-from bellmanifold.report.page import write_report
+from bellmanifold_lab.report.page import write_report
 
 pytestmark = pytest.mark.skipif(browsers.PROGRAM is None, reason="no Chromium here: apt-get install chromium")
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from by_hand import summary_of
 
-from bellmanifold.data import Dataset
-from bellmanifold.display import MOST_ROWS
+from bellmanifold._util.display import MOST_ROWS
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.posteriors.estimated import Estimate
 from bellmanifold.posteriors.reporting import (
@@ -24,6 +23,7 @@ from bellmanifold.posteriors.reporting import (
 )
 from bellmanifold.posteriors.route import Route, title_of_best
 from bellmanifold.posteriors.target import noisy_target, relaxed_target
+from bellmanifold.problem.dataset import Dataset
 
 
 def roads(chance=False):

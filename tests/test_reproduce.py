@@ -16,15 +16,15 @@ import xarray as xr
 from matplotlib.figure import Figure
 from toy_agents import play_here, record_run
 
-from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError, StoppedError
-from bellmanifold.models import load_model
+from bellmanifold.io.models import load_model
+from bellmanifold.learning.netcdf import read_netcdf
+from bellmanifold.learning.routes import Routes, all_routes
 from bellmanifold.posteriors.inference import posterior
-from bellmanifold.runs.routes import Routes, all_routes
-from bellmanifold.sweeps.netcdf import read_netcdf
-from bellmanifold.sweeps.plan import plan_runs
-from bellmanifold.sweeps.runner import sweep
-from bellmanifold.sweeps.store import PLAN_FILE, Store, encode
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold_lab.sweeps.plan import plan_runs
+from bellmanifold_lab.sweeps.runner import sweep
+from bellmanifold_lab.sweeps.store import PLAN_FILE, Store, encode
 from bellmanifold_paper import paper_runs
 from bellmanifold_paper.comparisons import METHODS, Setting, route_probabilities
 from bellmanifold_paper.demonstrations import demonstration, environments_page, seen_before, show_episode
@@ -44,7 +44,7 @@ def test_every_figure_of_the_paper_has_a_name():
 
 
 def test_the_figures_need_the_runs_of_the_shipped_plan_and_one_more():
-    from bellmanifold.sweeps.plan import read_plan
+    from bellmanifold_lab.sweeps.plan import read_plan
 
     needed = {settings for figure in FIGURES.values() for settings in figure.settings(10)}
     planned = set(read_plan(ROOT / "plans" / "paper.toml").runs)
@@ -402,7 +402,7 @@ def test_the_page_of_environments_knows_nothing_yet():
     assert len(figure.legends[0].get_texts()) == 2
 
 
-WITHOUT_THE_PAPER = "import sys; sys.modules['bellmanifold_paper'] = None; from bellmanifold.cli import run; "
+WITHOUT_THE_PAPER = "import sys; sys.modules['bellmanifold_paper'] = None; from bellmanifold.cli.main import run; "
 
 
 def without_the_paper(*arguments):

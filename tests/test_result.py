@@ -7,12 +7,12 @@ import pytest
 from by_hand import result_of
 from open_quadrature import TWO, landed
 
-from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.posteriors.estimated import Estimate, PairEstimate, effective_size, ratio, resolution_of, systematic
 from bellmanifold.posteriors.laws import close_laws
 from bellmanifold.posteriors.result import Moments, pool, root
 from bellmanifold.posteriors.target import ValuePrior, relaxed_target
+from bellmanifold.problem.dataset import Dataset
 
 
 def target(prior=3.0):

@@ -5,12 +5,12 @@ import pytest
 from wandering import part_of_a_loop
 
 import bellmanifold as bm
-from bellmanifold import jax_setup
+from bellmanifold._util import jax_setup
 from bellmanifold.agents.registry import make_agent
-from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.kernels import Uniform
+from bellmanifold.posteriors.kernels import Uniform
+from bellmanifold.problem.dataset import Dataset
 
 
 def test_what_is_missed_is_said_by_posteriors_draws_and_agents():

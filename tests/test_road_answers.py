@@ -9,7 +9,7 @@ import pandas
 import pytest
 
 import bellmanifold as bm
-from bellmanifold.formats.problem import from_json, to_json_text
+from bellmanifold.io.problem import from_json, to_json_text
 
 ROADS = pandas.DataFrame(
     {

@@ -9,8 +9,8 @@ import pytest
 
 import bellmanifold as bm
 from bellmanifold.errors import BadInputError, UnsupportedError
-from bellmanifold.explorer.session import Session
-from bellmanifold.formats.problem import from_json
+from bellmanifold.io.problem import from_json
+from bellmanifold_lab.explorer.session import Session
 
 ROADS = [("Depot", "Mill"), ("Depot", "Bridge"), ("Mill", "Market"), ("Bridge", "Market"), ("Market", "Hospital")]
 PLACES = {"Depot": [0, 1], "Mill": [1, 2], "Bridge": [1, 0], "Market": [2, 1], "Hospital": [3, 1]}
@@ -101,7 +101,7 @@ def test_moves_without_a_gain_do_not_stand_out(loaded):
     """Untried ones are grey as all others, which the legend explains; they had the first colour of the scale."""
     from matplotlib.colors import to_rgba
 
-    from bellmanifold.figures.gains import SETTLED_COLOUR
+    from bellmanifold.pictures.gains import SETTLED_COLOUR
 
     model, tried = loaded[0], loaded[1].tries > 0
     gain = np.where(np.arange(5) == 0, 1.0, 0.0)
@@ -204,7 +204,7 @@ def test_learning_needs_costs_and_says_what_regret_is(cli, files):
 
 
 def test_agents_that_rarely_arrive_are_told_what_may_help():
-    from bellmanifold.commands.learn import _hints
+    from bellmanifold.cli.learn import _hints
 
     options = {"explore": "thompson", "replan": False}
     (hint,) = _hints({"options": options, "goal_reached_mean": [0.0, 0.1]})

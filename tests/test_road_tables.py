@@ -12,8 +12,8 @@ from road_graphs import costs_from, random_roads
 
 import bellmanifold as bm
 from bellmanifold.errors import BadInputError
-from bellmanifold.formats.problem import write_problem
-from bellmanifold.formats.road_columns import unit_in
+from bellmanifold.io.problem import write_problem
+from bellmanifold.io.road_columns import unit_in
 
 HEAD = "from,to,cost\n"
 ROADS = HEAD + "A,B,2\nB,C,1.5\nA,C,5\n"

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
-from bellmanifold.kernels import Gaussian, Uniform
+from bellmanifold.posteriors.kernels import Gaussian, Uniform
 from bellmanifold.posteriors.rounding import largest_competing, tie_width, without_lost_tolerance
 from bellmanifold.posteriors.target import noisy_target, relaxed_target
 from bellmanifold.posteriors.value_prior import ValuePrior
+from bellmanifold.problem.dataset import Dataset
 
 GOAL = {"goal": 1.0}
 MOVES = {

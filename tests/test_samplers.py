@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import bellmanifold.jax_setup  # noqa: F401 (switches double precision on)
-from bellmanifold.samplers import hmc, nuts
+import bellmanifold._util.jax_setup  # noqa: F401 (switches double precision on)
+from bellmanifold_paper.engines import hmc, nuts
 
 SD = jnp.array([0.5, 1.0, 3.0])
 

@@ -6,9 +6,9 @@ from scipy import stats
 from scipy.optimize import approx_fprime
 from scipy.special import log_ndtr
 
-from bellmanifold.gaussian import sequential as module
 from bellmanifold.gaussian.chunks import chunks
-from bellmanifold.gaussian.sequential import arrange, hazard_of
+from bellmanifold_paper.engines import sequential as module
+from bellmanifold_paper.engines.sequential import arrange, hazard_of
 
 
 def plain_edges(mean, correlation):

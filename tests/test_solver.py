@@ -6,14 +6,15 @@ import pytest
 from problems import all_policies, chain, closure, random_problem
 from slow_chains import attempts, long_chain, setbacks, small_components
 
-from bellmanifold import backward, envs, linear, subtraction_free
+from bellmanifold import envs
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
-from bellmanifold.graph import components, direct_routes, levels
-from bellmanifold.health import assumption_2
-from bellmanifold.lookahead import Steps
-from bellmanifold.models import load_model
-from bellmanifold.solver import policy_value, solve
+from bellmanifold.io.models import load_model
+from bellmanifold.mdp import backward, linear, subtraction_free
+from bellmanifold.mdp.checks import assumption_2
+from bellmanifold.mdp.graph import components, direct_routes, levels
+from bellmanifold.mdp.lookahead import Steps
+from bellmanifold.mdp.solver import policy_value, solve
 
 BUILT_IN = [
     *("env:deep-sea?depth=5", "env:deep-sea?depth=4&slip=0.1", "env:deep-sea?depth=1", "env:pyramid", "env:swirl"),
@@ -177,11 +178,11 @@ def test_three_solvers_agree_at_every_scale(factor):
 
 def test_expanders_keep_their_digits_with_small_leaks(rng):
     """A 400-state expander left with probability 1e-8 a move: iteration is only accepted if its error is small."""
-    from bellmanifold.assembly import assemble
-    from bellmanifold.linear import chain_on
-    from bellmanifold.solver import policy_value
-    from bellmanifold.ssp import Description
-    from bellmanifold.subtraction_free import eliminate
+    from bellmanifold.mdp.linear import chain_on
+    from bellmanifold.mdp.solver import policy_value
+    from bellmanifold.mdp.subtraction_free import eliminate
+    from bellmanifold.problem.builder import assemble
+    from bellmanifold.problem.ssp import Description
 
     n, leak = 400, 1e-8
     successors = np.column_stack([rng.integers(0, n, (n, 4)), np.full(n, n)])

@@ -12,18 +12,19 @@ from problems import random_problem
 from scipy.sparse import csc_array, eye_array
 from scipy.sparse.linalg import splu
 
-from bellmanifold import blocks, envs, linear
+from bellmanifold import envs
 from bellmanifold.chart.batch import batch_chart
 from bellmanifold.chart.sparse import SWEEPS, sparse_chart
-from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.graph import reach_goal
-from bellmanifold.linear import evaluate_chain, factorised_chain
+from bellmanifold.mdp import blocks, linear
+from bellmanifold.mdp.graph import reach_goal
+from bellmanifold.mdp.linear import evaluate_chain, factorised_chain
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.sparse_system import SparseSystem, State
 from bellmanifold.posteriors.sparse_walk import _slice, step
 from bellmanifold.posteriors.target import relaxed_target
+from bellmanifold.problem.dataset import Dataset
 
 
 def partly_seen(rng, model, share, epsilon):

@@ -8,16 +8,16 @@ from open_quadrature import open_model
 from scipy import stats
 
 from bellmanifold import envs
-from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
-from bellmanifold.noise import HalfNormal
-from bellmanifold.observation import Observation
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.laws import close_laws
+from bellmanifold.posteriors.noise import HalfNormal
 from bellmanifold.posteriors.sparse_system import SparseSystem
 from bellmanifold.posteriors.sparse_walk import SparseWalker, flip, refresh
 from bellmanifold.posteriors.target import noisy_target, relaxed_target
 from bellmanifold.posteriors.value_prior import ValuePrior
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold.problem.observation import Observation
 
 SIGMA = 2.0
 

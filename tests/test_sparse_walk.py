@@ -16,15 +16,14 @@ from scipy import stats
 
 from bellmanifold import envs
 from bellmanifold.chart.batch import batch_chart
-from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.kernels import Gaussian, Laplace, StudentT, Uniform
-from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors import walk
 from bellmanifold.posteriors.batch_walk import BatchWalker
 from bellmanifold.posteriors.coordinates import Coordinates
+from bellmanifold.posteriors.kernels import Gaussian, Laplace, StudentT, Uniform
 from bellmanifold.posteriors.laws import close_laws
+from bellmanifold.posteriors.noise import HalfNormal
 from bellmanifold.posteriors.policies import action_probabilities
 from bellmanifold.posteriors.sparse_system import SparseSystem, State
 from bellmanifold.posteriors.sparse_walk import (
@@ -41,6 +40,7 @@ from bellmanifold.posteriors.sparse_walk import (
 from bellmanifold.posteriors.system import Point, system_of
 from bellmanifold.posteriors.target import ValuePrior, noisy_target, relaxed_target
 from bellmanifold.posteriors.weight import weigh
+from bellmanifold.problem.dataset import Dataset
 
 SIGMA = 2.0
 

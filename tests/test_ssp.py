@@ -5,11 +5,11 @@ import pytest
 from problems import random_problem
 
 from bellmanifold import envs
-from bellmanifold.assembly import assemble
-from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError
-from bellmanifold.graph import end_components
-from bellmanifold.ssp import Description
+from bellmanifold.mdp.graph import end_components
+from bellmanifold.problem.builder import assemble
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold.problem.ssp import Description
 
 
 def small(**changes):

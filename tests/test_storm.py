@@ -11,10 +11,10 @@ import pytest
 from problems import random_problem
 
 from bellmanifold import envs
-from bellmanifold.graph import end_components, reach_goal, reach_probability
-from bellmanifold.health import assumption_2
-from bellmanifold.models import load_model
-from bellmanifold.solver import solve
+from bellmanifold.io.models import load_model
+from bellmanifold.mdp.checks import assumption_2
+from bellmanifold.mdp.graph import end_components, reach_goal, reach_probability
+from bellmanifold.mdp.solver import solve
 
 stormpy = pytest.importorskip("stormpy", reason="the optional oracle stormpy is not installed: pip install stormpy")
 

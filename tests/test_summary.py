@@ -10,15 +10,15 @@ from scipy.sparse import csr_array
 
 import bellmanifold as bm
 from bellmanifold import envs
-from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError
-from bellmanifold.kernels import Laplace
-from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.estimated import Estimate
+from bellmanifold.posteriors.kernels import Laplace
 from bellmanifold.posteriors.laws import open_laws
+from bellmanifold.posteriors.noise import HalfNormal
 from bellmanifold.posteriors.target import noisy_target, relaxed_target
+from bellmanifold.problem.dataset import Dataset
 
 
 def two_state(epsilon=0.5):

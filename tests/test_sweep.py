@@ -22,18 +22,18 @@ from test_agents import Masked
 from toy_agents import TOY, play_here, record_run
 
 from bellmanifold.agents.registry import AGENTS, find_agent
-from bellmanifold.cli import run as command
+from bellmanifold.cli.main import run as command
 from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError, StoppedError
-from bellmanifold.models import load_model, load_problem
-from bellmanifold.runs.learning import learn
-from bellmanifold.runs.metrics import find_optimum
-from bellmanifold.sweeps import units
-from bellmanifold.sweeps.locks import Presence
-from bellmanifold.sweeps.plan import RunSettings, make_settings, plan_runs, read_plan
-from bellmanifold.sweeps.progress import Progress, show_progress
-from bellmanifold.sweeps.runner import require_success, sweep
-from bellmanifold.sweeps.store import Store, decode, encode, file_name, load_run, load_runs
-from bellmanifold.sweeps.workers import play_in_processes
+from bellmanifold.io.models import load_model, load_problem
+from bellmanifold.learning.learning import learn
+from bellmanifold.learning.metrics import find_optimum
+from bellmanifold_lab.sweeps import units
+from bellmanifold_lab.sweeps.locks import Presence
+from bellmanifold_lab.sweeps.plan import RunSettings, make_settings, plan_runs, read_plan
+from bellmanifold_lab.sweeps.progress import Progress, show_progress
+from bellmanifold_lab.sweeps.runner import require_success, sweep
+from bellmanifold_lab.sweeps.store import Store, decode, encode, file_name, load_run, load_runs
+from bellmanifold_lab.sweeps.workers import play_in_processes
 
 PROGRAM = [sys.executable, str(Path(toy_agents.__file__))]
 TWO_WORKERS = partial(play_in_processes, workers=2)
@@ -561,7 +561,7 @@ def test_learn_keeps_its_runs_as_a_sweep_does(tmp_path, capfd):
 
 def test_estimates_are_near_the_truth(tmp_path):
     """A toy that pauses 10 ms an episode: 100 episodes take a second, more if the machine is slow, never much less."""
-    from bellmanifold.sweeps.estimate import estimate
+    from bellmanifold_lab.sweeps.estimate import estimate
 
     slow = [toy(k, episodes=100, pause=0.01) for k in range(3)]
     plan = plan_runs([*slow, toy(0, episodes=50, pause=0.01)])
@@ -639,7 +639,7 @@ def test_a_dry_run_of_what_is_done_counts_it_and_says_what_matched_nothing(tmp_p
 
 def test_estimates_use_finished_runs_and_guess_what_there_is_no_time_to_try(tmp_path):
     """One run is there; its cell needs no trial, and the cells left over are like it, episode by episode."""
-    from bellmanifold.sweeps.estimate import estimate
+    from bellmanifold_lab.sweeps.estimate import estimate
 
     plan = plan_runs([toy(0), toy(1), toy(0, episodes=60), toy(0, model="env:two-state")])
     done, again, *others = plan.runs

@@ -14,13 +14,13 @@ from bellmanifold.agents.settings import SamplingSettings
 from bellmanifold.agents.sources import is_swept
 from bellmanifold.chart.sparse import sparse_chart
 from bellmanifold.chart.sweeping import MOST_TOUCHED, LevelSweep, level_sweep
-from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
-from bellmanifold.graph import has_cycle, levels
+from bellmanifold.mdp.graph import has_cycle, levels
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.sparse_system import SparseSystem
 from bellmanifold.posteriors.sparse_walk import SparseWalker, step
 from bellmanifold.posteriors.target import relaxed_target
+from bellmanifold.problem.dataset import Dataset
 
 ROWS, COLUMNS = 4, 12
 

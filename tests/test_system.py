@@ -11,14 +11,12 @@ from open_quadrature import TWO, landed
 from scipy import stats
 from wandering import SEEN, own_priors, two_rings, wandering
 
+from bellmanifold._util.jax_setup import random_key
 from bellmanifold.chart.batch import TooLargeError, batch_chart
-from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
-from bellmanifold.jax_setup import random_key
-from bellmanifold.noise import HalfNormal
-from bellmanifold.observation import Observation
 from bellmanifold.posteriors.coordinates import Coordinates, Loop
 from bellmanifold.posteriors.laws import close_laws
+from bellmanifold.posteriors.noise import HalfNormal
 from bellmanifold.posteriors.system import (
     Drawn,
     Point,
@@ -30,6 +28,8 @@ from bellmanifold.posteriors.system import (
 )
 from bellmanifold.posteriors.target import ValuePrior, noisy_target, relaxed_target
 from bellmanifold.posteriors.weight import _ties, log_mixture, lower_exits
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold.problem.observation import Observation
 
 
 def systems(coordinates):

@@ -9,10 +9,10 @@ from problems import random_problem
 
 import bellmanifold as bm
 from bellmanifold import envs
-from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.posteriors.tails import may_be_long
+from bellmanifold.problem.dataset import Dataset
 
 NAN = float("nan")
 

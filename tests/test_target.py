@@ -9,17 +9,17 @@ import pytest
 from open_quadrature import TWO, landed, open_model
 from scipy import stats
 
-from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
-from bellmanifold.kernels import Gaussian, Laplace, Uniform
-from bellmanifold.noise import HalfNormal
-from bellmanifold.observation import Observation
 from bellmanifold.posteriors.coordinates import Coordinates
+from bellmanifold.posteriors.kernels import Gaussian, Laplace, Uniform
 from bellmanifold.posteriors.laws import close_laws
+from bellmanifold.posteriors.noise import HalfNormal
 from bellmanifold.posteriors.noise_scale import scale_table
 from bellmanifold.posteriors.target import Target, ValuePrior, noisy_target, relaxed_target
 from bellmanifold.posteriors.value_prior import LARGEST, check_rewards, check_size
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold.problem.observation import Observation
 
 
 def row():

@@ -19,9 +19,9 @@ from bellmanifold import SSP, Dataset, envs, solve
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.gaussian.maximum import largest
-from bellmanifold.kernels import Uniform
-from bellmanifold.posteriors import td
+from bellmanifold.posteriors.kernels import Uniform
 from bellmanifold.posteriors.target import Target, ValuePrior, relaxed_target
+from bellmanifold_paper import td
 
 STANDARD_ERRORS = 5.0
 

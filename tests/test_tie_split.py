@@ -8,7 +8,6 @@ import pytest
 from problems import random_problem
 
 import bellmanifold as bm
-from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.posteriors import known as of_known
 from bellmanifold.posteriors.budget import Budget
@@ -16,6 +15,7 @@ from bellmanifold.posteriors.known import _Split, by_prior, by_solver, everythin
 from bellmanifold.posteriors.target import noisy_target, relaxed_target
 from bellmanifold.posteriors.tie_split import Ties, tie_problem
 from bellmanifold.posteriors.value_prior import ValuePrior
+from bellmanifold.problem.dataset import Dataset
 
 
 def leaking(rng, states=6, actions=3):

@@ -8,7 +8,6 @@ import pytest
 
 import bellmanifold as bm
 from bellmanifold.chart.batch import ChartLimits, batch_chart
-from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.posteriors import ties
 from bellmanifold.posteriors.budget import Budget
@@ -16,6 +15,7 @@ from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.system import system_of
 from bellmanifold.posteriors.target import relaxed_target
 from bellmanifold.posteriors.ties import near_ties, points_of, without_near_ties
+from bellmanifold.problem.dataset import Dataset
 
 
 def two_actions(gap, reward=-1.0, unseen=0):

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import bellmanifold as bm
-from bellmanifold.commands.advise import _gain
-from bellmanifold.data import Dataset
+from bellmanifold.cli.advise import _gain
 from bellmanifold.errors import BadInputError, UnsupportedError
-from bellmanifold.observation import Observation
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.inference import posterior_of
 from bellmanifold.posteriors.walk import by_sparse_walk
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold.problem.observation import Observation
 
 PAIRS = [
     {"state": "s", "action": "go", "reward": -1.0, "next": {"g": 1.0}},

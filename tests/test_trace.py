@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from bellmanifold import envs
-from bellmanifold.data import Dataset
 from bellmanifold.posteriors.convergence import r_hat_and_effective
 from bellmanifold.posteriors.result import Moments
 from bellmanifold.posteriors.target import relaxed_target
 from bellmanifold.posteriors.trace import Trace, Welford
+from bellmanifold.problem.dataset import Dataset
 
 
 def made_up(rng, policy, chain, steps=6, evaluations=None, recorded=3):

@@ -6,8 +6,8 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from bellmanifold import envs
-from bellmanifold.data import Dataset
 from bellmanifold.posteriors.inference import posterior
+from bellmanifold.problem.dataset import Dataset
 from bellmanifold_paper import two_state_figures as two_state
 from bellmanifold_paper.example_1 import PARTIAL, log_density, log_evidence, marginal
 from bellmanifold_paper.plots.densities import SHARES

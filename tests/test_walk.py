@@ -9,19 +9,18 @@ import numpy as np
 import pytest
 
 from bellmanifold import envs
+from bellmanifold._util.progress import Meter, _listening
 from bellmanifold.chart.batch import BatchChart, batch_chart
-from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.kernels import Uniform
-from bellmanifold.meter import Meter, _listening
-from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors import batch_walk, walk
 from bellmanifold.posteriors.batch_walk import BatchWalker, fresh_key, init
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.convergence import r_hat_and_effective
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.draws import chain_draws
+from bellmanifold.posteriors.kernels import Uniform
+from bellmanifold.posteriors.noise import HalfNormal
 from bellmanifold.posteriors.result import Moments
 from bellmanifold.posteriors.sparse_walk import SparseWalker
 from bellmanifold.posteriors.system import member_moments
@@ -29,6 +28,7 @@ from bellmanifold.posteriors.target import noisy_target, relaxed_target
 from bellmanifold.posteriors.trace import Trace
 from bellmanifold.posteriors.walk import by_walk
 from bellmanifold.posteriors.weight import weigh_normals
+from bellmanifold.problem.dataset import Dataset
 
 
 def coordinates_of(model, pairs, epsilon=0.3):

@@ -12,17 +12,16 @@ from plain_chart import PlainChart
 from scipy import integrate, stats
 from wandering import SEEN, own_priors, shared_pair, two_rings, wandering
 
+from bellmanifold._util.jax_setup import random_key
 from bellmanifold.chart.arrangement import padded_successors
 from bellmanifold.chart.batch import batch_chart
-from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
-from bellmanifold.jax_setup import random_key
-from bellmanifold.kernels import Gaussian, Laplace, StudentT
-from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors.coordinates import Coordinates, Loop
 from bellmanifold.posteriors.cut_weight import _CutBlock, _log_acyclic, _log_determinants
 from bellmanifold.posteriors.cuts import covering
+from bellmanifold.posteriors.kernels import Gaussian, Laplace, StudentT
 from bellmanifold.posteriors.laws import close_laws
+from bellmanifold.posteriors.noise import HalfNormal
 from bellmanifold.posteriors.system import (
     Point,
     from_normals,
@@ -39,6 +38,7 @@ from bellmanifold.posteriors.weight import (
     weigh,
     weigh_normals,
 )
+from bellmanifold.problem.dataset import Dataset
 
 BATCH = 40
 PRIORS = pytest.mark.parametrize("own", [False, True], ids=["shared prior", "prior of each pair"])

@@ -141,8 +141,8 @@ import json, sys
 import gymnasium, numpy as np
 import bellmanifold as bm
 from bellmanifold.errors import BellmanifoldError
-from bellmanifold.parametrisation import Parametrisation
-from bellmanifold.posteriors.gradient import Relaxed
+from bellmanifold_paper.parametrisation import Parametrisation
+from bellmanifold_paper.engines.gradient import Relaxed
 
 class Lazy:
     def __init__(self, model):

@@ -14,10 +14,10 @@ import numpy as np
 from bellmanifold.agents.registry import AGENTS, AgentKind
 from bellmanifold.agents.settings import option, positive
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.models import load_problem
-from bellmanifold.runs.run import play_run
-from bellmanifold.sweeps.record import prepare, record
-from bellmanifold.sweeps.units import attempt
+from bellmanifold.io.models import load_problem
+from bellmanifold.learning.run import play_run
+from bellmanifold.learning.run_file import prepare, record
+from bellmanifold_lab.sweeps.units import attempt
 
 
 def play_here(units):
@@ -101,7 +101,7 @@ PLAIN = AgentKind("plain", "a toy without options", PlainSettings, make_plain, n
 if __name__ == "__main__":
     from toy_agents import PLAIN, TOY
 
-    from bellmanifold.cli import main
+    from bellmanifold.cli.main import main
 
     AGENTS.update({"toy": TOY, "plain": PLAIN})
     main()

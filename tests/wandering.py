@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from bellmanifold.data import Dataset
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.posteriors.target import ValuePrior
+from bellmanifold.problem.dataset import Dataset
 
 
 def wandering():

@@ -18,13 +18,13 @@ from simulated import PRIOR_SCALE, WIDTH, Replication
 
 from bellmanifold.chart.batch import batch_chart
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.kernels import Gaussian
-from bellmanifold.posteriors import td
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.draws import chain_draws, posterior_draws
-from bellmanifold.posteriors.gradient import by_gradient
-from bellmanifold.posteriors.mixture import mixture
+from bellmanifold.posteriors.kernels import Gaussian
 from bellmanifold.posteriors.target import Target, noisy_target, relaxed_target
+from bellmanifold_paper import td
+from bellmanifold_paper.engines.gradient import by_gradient
+from bellmanifold_paper.engines.mixture import mixture
 
 Draws = np.ndarray
 """Action values, shape (DRAWS, pairs)."""

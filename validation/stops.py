@@ -80,10 +80,10 @@ def true_loss(model: Any, q: np.ndarray, known: np.ndarray, policy: np.ndarray) 
 
 def explored(kind: str, index: int, prior: str) -> Row:
     """What happened when the agent explored one problem until it was surest."""
-    from bellmanifold.agents.episodes import play_episodes
     from bellmanifold.agents.registry import make_agent
     from bellmanifold.decisions.advice import decide
     from bellmanifold.decisions.joint_draws import known_draws
+    from bellmanifold.learning.episodes import play_episodes
     from bellmanifold.posteriors.budget import Budget
 
     model, q = drawn_problem(kind, index)
@@ -112,11 +112,11 @@ def explored(kind: str, index: int, prior: str) -> Row:
 
 def compared(kind: str, index: int) -> Row:
     """Episodes until every pair was played by the shortest way, and psrl's true loss episode by episode."""
-    from bellmanifold.agents.episodes import play_episodes
+    from bellmanifold.agents.frontier import unseen
     from bellmanifold.agents.memory import Memory
-    from bellmanifold.agents.news import unseen
     from bellmanifold.agents.registry import make_agent
-    from bellmanifold.solver import policy_value
+    from bellmanifold.learning.episodes import play_episodes
+    from bellmanifold.mdp.solver import policy_value
 
     model, q = drawn_problem(kind, index)
 

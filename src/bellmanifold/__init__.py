@@ -8,43 +8,40 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from bellmanifold.registration import register_environments
+from bellmanifold.envs.registration import register_environments
 
 if TYPE_CHECKING:
     from bellmanifold import envs as envs
     from bellmanifold import errors as errors
     from bellmanifold import figures as figures
-    from bellmanifold import hausdorff as hausdorff
-    from bellmanifold import identifiability as identifiability
     from bellmanifold import kernels as kernels
     from bellmanifold import noise as noise
-    from bellmanifold import parametrisation as parametrisation
-    from bellmanifold import priors as priors
-    from bellmanifold.data import Dataset as Dataset
     from bellmanifold.decisions.advice import Advice as Advice
     from bellmanifold.decisions.advice import advise as advise
     from bellmanifold.envs.building import Move as Move
     from bellmanifold.envs.building import from_moves as from_moves
-    from bellmanifold.explorer.notebook import explore as explore
-    from bellmanifold.formats.arrays import from_arrays as from_arrays
-    from bellmanifold.formats.gymnasium import from_gymnasium as from_gymnasium
-    from bellmanifold.formats.gymnasium import to_gymnasium as to_gymnasium
-    from bellmanifold.formats.networks import from_networkx as from_networkx
-    from bellmanifold.formats.observations import load_data as load_data
-    from bellmanifold.formats.observations import write_data as write_data
-    from bellmanifold.formats.problem import write_problem as write_problem
-    from bellmanifold.formats.road_tables import from_edges as from_edges
-    from bellmanifold.health import check as check
-    from bellmanifold.models import load_model as load_model
-    from bellmanifold.observation import Observation as Observation
-    from bellmanifold.posteriors.evidence import evidence_curve as evidence_curve
-    from bellmanifold.posteriors.gradient import sample_chains as sample_chains
+    from bellmanifold.io.arrays import from_arrays as from_arrays
+    from bellmanifold.io.gymnasium import from_gymnasium as from_gymnasium
+    from bellmanifold.io.gymnasium import to_gymnasium as to_gymnasium
+    from bellmanifold.io.models import load_model as load_model
+    from bellmanifold.io.networks import from_networkx as from_networkx
+    from bellmanifold.io.observations import load_data as load_data
+    from bellmanifold.io.observations import write_data as write_data
+    from bellmanifold.io.problem import write_problem as write_problem
+    from bellmanifold.io.road_tables import from_edges as from_edges
+    from bellmanifold.learning.learning import learn as learn
+    from bellmanifold.mdp.checks import check as check
+    from bellmanifold.mdp.solver import solve as solve
     from bellmanifold.posteriors.inference import posterior as posterior
     from bellmanifold.posteriors.summary import Summary as Summary
-    from bellmanifold.pruning import pruned as pruned
-    from bellmanifold.runs.learning import learn as learn
-    from bellmanifold.solver import solve as solve
-    from bellmanifold.ssp import SSP as SSP
+    from bellmanifold.problem.dataset import Dataset as Dataset
+    from bellmanifold.problem.observation import Observation as Observation
+    from bellmanifold.problem.pruning import pruned as pruned
+    from bellmanifold.problem.ssp import SSP as SSP
+    from bellmanifold_lab.explorer.notebook import explore as explore
+    from bellmanifold_paper import hausdorff, identifiability, parametrisation, priors
+    from bellmanifold_paper.engines.gradient import sample_chains as sample_chains
+    from bellmanifold_paper.evidence import evidence_curve as evidence_curve
 
 __version__ = "0.1.0"
 

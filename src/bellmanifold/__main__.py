@@ -1,6 +1,6 @@
 """`python -m bellmanifold` is the command line."""
 
-from bellmanifold.cli import main
+from bellmanifold.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -1,7 +1,7 @@
 """Exceptions with their exit codes on the command line, and checks of arguments.
 
 Every message is one line that names the place, the fault and the remedy. Options in a remedy are written as on the
-command line, `--noise-sd 1`; a caller in Python reads `noise_sd=1` (`bellmanifold.options`).
+command line, `--noise-sd 1`; a caller in Python reads `noise_sd=1` (`bellmanifold._util.options`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numbers import Integral, Number, Real
 from types import FunctionType
 from typing import TypeVar
 
-from bellmanifold.options import spoken
+from bellmanifold._util.options import spoken
 
 T = TypeVar("T")
 MAX_QUOTED = 60

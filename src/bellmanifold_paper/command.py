@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bellmanifold.commands.terminal import directory, print_table, require_workers
+from bellmanifold._util.progress import duration
+from bellmanifold._util.stderr import remark
+from bellmanifold.cli.terminal import directory, print_table, require_workers
 from bellmanifold.errors import BadInputError, count_of
-from bellmanifold.meter import duration
-from bellmanifold.runs.environment import keep_compiled_programs
-from bellmanifold.stderr import remark
+from bellmanifold.learning.environment import keep_compiled_programs
 
 if TYPE_CHECKING:
-    from bellmanifold.sweeps.plan import Plan, RunSettings
+    from bellmanifold_lab.sweeps.plan import Plan, RunSettings
     from bellmanifold_paper.figure_list import PaperFigure
     from bellmanifold_paper.paper_runs import Cell
 
@@ -53,7 +53,7 @@ def reproduce(
     """
     require_workers(workers)
     keep_compiled_programs()
-    from bellmanifold.sweeps.workers import play_in_processes
+    from bellmanifold_lab.sweeps.workers import play_in_processes
     from bellmanifold_paper.figure_list import find_figures
     from bellmanifold_paper.render import draw_figures, play_cells
 
@@ -95,7 +95,7 @@ def _cost(runs: Iterable[RunSettings]) -> tuple[str, str]:
 
 def _preview(figures: Sequence[PaperFigure], out: Path | None, runs: int, workers: int, also: Sequence[Cell]) -> None:
     """Which runs of some figures are missing, all of them if there is no directory, and how long they will take."""
-    from bellmanifold.sweeps.plan import plan_runs
+    from bellmanifold_lab.sweeps.plan import plan_runs
     from bellmanifold_paper.figure_list import cost
 
     wanted = {figure.name: figure.settings(runs) for figure in figures}
@@ -113,8 +113,8 @@ def _preview(figures: Sequence[PaperFigure], out: Path | None, runs: int, worker
 
 def _missing(plan: Plan, out: Path | None) -> Collection[RunSettings]:
     """The runs of a plan that a directory does not hold, or holds damaged."""
-    from bellmanifold.sweeps.runner import find_faults
-    from bellmanifold.sweeps.store import Store, runs_in
+    from bellmanifold_lab.sweeps.runner import find_faults
+    from bellmanifold_lab.sweeps.store import Store, runs_in
 
     return plan.runs if out is None or not plan.runs else find_faults(Store(runs_in(out)), plan)
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
-from bellmanifold.data import Dataset
-from bellmanifold.figures.drawing import GOAL_COLOUR, draw
-from bellmanifold.figures.palette import COLOURS
-from bellmanifold.models import load_model
+from bellmanifold.io.models import load_model
+from bellmanifold.pictures.drawing import GOAL_COLOUR, draw
+from bellmanifold.pictures.palette import COLOURS
 from bellmanifold.posteriors.inference import posterior
-from bellmanifold.ssp import SSP
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold.problem.ssp import SSP
 from bellmanifold_paper.paper_runs import DEEP_SEA, PYRAMID, SWIRL, Cell, PaperRuns
 from bellmanifold_paper.plots.sequence import ORANGE, Shown, draw_episode
 from bellmanifold_paper.plots.style import TEXT_WIDTH

@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bellmanifold.chart.bellman import log_likelihood, transitions
 from bellmanifold.envs import two_state
+from bellmanifold_paper.bellman import log_likelihood, transitions
 
 PRIOR_SCALE = 10.0
 TRUTH = (-2.0, -1.0)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from bellmanifold.interrupts import interruptible
-from bellmanifold.sweeps.record import versions
+from bellmanifold._util.interrupts import interruptible
+from bellmanifold.learning.run_file import versions
 from bellmanifold_paper.claims import (
     deep_sea,
     hmc,

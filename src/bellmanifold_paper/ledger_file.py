@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from bellmanifold.errors import BadInputError, quote
-from bellmanifold.formats.files import (
+from bellmanifold.io.files import (
     kind,
     label,
     listing,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bellmanifold.report.text import escape_name, html_table
+from bellmanifold_lab.report.text import escape_name, html_table
 from bellmanifold_paper.ledger_file import read_ledger
 from bellmanifold_paper.tables import basis, entry_text, origin, totals
 

@@ -10,13 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bellmanifold._util.interrupts import interruptible
+from bellmanifold._util.limits import RUNS
 from bellmanifold.errors import BadInputError, count_of
-from bellmanifold.formats.files import label, write_atomically
-from bellmanifold.interrupts import interruptible
-from bellmanifold.limits import RUNS
-from bellmanifold.sweeps.plan import plan_runs
-from bellmanifold.sweeps.runner import Player, require_success, sweep
-from bellmanifold.sweeps.store import runs_in
+from bellmanifold.io.files import label, write_atomically
+from bellmanifold_lab.sweeps.plan import plan_runs
+from bellmanifold_lab.sweeps.runner import Player, require_success, sweep
+from bellmanifold_lab.sweeps.store import runs_in
 from bellmanifold_paper.figure_list import PaperFigure, cost
 from bellmanifold_paper.paper_runs import Cell, PaperRuns
 from bellmanifold_paper.plots.style import printed

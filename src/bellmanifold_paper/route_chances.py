@@ -14,12 +14,12 @@ from functools import lru_cache
 import numpy as np
 from jaxtyping import Float
 
-from bellmanifold.data import Dataset
-from bellmanifold.models import load_model
+from bellmanifold.io.models import load_model
+from bellmanifold.learning.routes import Routes, all_routes, filled_up, read_routes
 from bellmanifold.posteriors.estimated import Estimate
 from bellmanifold.posteriors.inference import posterior
 from bellmanifold.posteriors.summary import Summary
-from bellmanifold.runs.routes import Routes, all_routes, filled_up, read_routes
+from bellmanifold.problem.dataset import Dataset
 from bellmanifold_paper.paper_runs import Cell, PaperRuns
 
 POINTS = 2**18

@@ -1,4 +1,4 @@
-"""The protocol of agents: what the episode loop (`bellmanifold.agents.episodes`) requires, and optional capabilities.
+"""The protocol of agents: what the episode loop (`bellmanifold.learning.episodes`) requires, and optional capabilities.
 
 Each optional capability is a single member, and the functions at the end test for it. `isinstance` would do the same,
 but this is tested at every move, and small problems would spend a tenth of their time on it.
@@ -93,7 +93,7 @@ class ShowsBeliefs(Protocol):
 class NotShown(Protocol):
     """An agent that is not shown the laws of the pairs it plays.
 
-    The loop of episodes then plays in a world without a table (`bellmanifold.agents.worlds.WithoutTable`) and has no
+    The loop of episodes then plays in a world without a table (`bellmanifold.learning.environments.WithoutTable`) and has no
     laws either; what it knows it takes from landings. Agents without this member are shown the law of every pair they
     play. The registry gives an agent a problem with open laws in the same cases (`AgentKind.is_shown_laws`).
     """

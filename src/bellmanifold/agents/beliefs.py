@@ -13,7 +13,7 @@ from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.settings import DrawSettings
 from bellmanifold.posteriors.target import Target, noisy_target, relaxed_target
 from bellmanifold.posteriors.value_prior import ValuePrior
-from bellmanifold.ssp import SSP
+from bellmanifold.problem.ssp import SSP
 
 
 def target_of(memory: Memory, settings: DrawSettings) -> Target:

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 
-from bellmanifold.ssp import SSP
+from bellmanifold.problem.ssp import SSP
 
 
 class Memory:

@@ -1,6 +1,6 @@
 """`nearest`: always take the shortest way to an unseen pair; a baseline that needs counts but no posterior.
 
-While a pair that was never played can be reached, the agent takes the shortest way to one (`bellmanifold.agents.news`),
+While a pair that was never played can be reached, the agent takes the shortest way to one (`bellmanifold.agents.frontier`),
 whatever it costs; afterwards it plays the best way to the goal under the observed mean rewards. It never weighs the
 value of information against its cost, so comparing with it shows what a posterior adds.
 """
@@ -10,11 +10,11 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float, Int
 
+from bellmanifold.agents.frontier import news_or_home, unseen
 from bellmanifold.agents.memory import Memory
-from bellmanifold.agents.news import news_or_home, unseen
 from bellmanifold.agents.planning import way_home
 from bellmanifold.agents.settings import PlanSettings
-from bellmanifold.ssp import SSP
+from bellmanifold.problem.ssp import SSP
 
 
 class Nearest:

@@ -22,9 +22,9 @@ from scipy.sparse import csr_array, eye_array
 from scipy.sparse.linalg import splu
 
 from bellmanifold.errors import BellmanifoldError
-from bellmanifold.graph import Pairs, Policy, is_proper, reach_goal, steps_to_goal
-from bellmanifold.solver import solve
-from bellmanifold.ssp import SSP
+from bellmanifold.mdp.graph import Pairs, Policy, is_proper, reach_goal, steps_to_goal
+from bellmanifold.mdp.solver import solve
+from bellmanifold.problem.ssp import SSP
 
 Law: TypeAlias = csr_array | np.ndarray
 """Transition probabilities, one row per pair; sparse or dense."""

@@ -23,7 +23,7 @@ optimism M the most promising of M draws is played.
 With `until_loss` the agent stops exploring once its best policy is good enough (`bellmanifold.agents.stopping`).
 
 With `explore="directed"` a draw decides whether to explore, not where: if it plays something unseen on its way, the
-shortest way to an unseen pair is played instead (`bellmanifold.agents.news`).
+shortest way to an unseen pair is played instead (`bellmanifold.agents.frontier`).
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ from typing import TypeAlias
 import numpy as np
 from jaxtyping import Float, Int
 
+from bellmanifold._util.limits import ROUTES
 from bellmanifold.agents.agent import Beliefs
 from bellmanifold.agents.beliefs import target_of
+from bellmanifold.agents.frontier import news_or_home, unseen
 from bellmanifold.agents.memory import Memory
-from bellmanifold.agents.news import news_or_home, unseen
 from bellmanifold.agents.settings import SamplingSettings
 from bellmanifold.agents.sources import DrawnRoutes, WeighedPoints, is_swept, prior_pool, weighed_points
 from bellmanifold.agents.stopping import Stopping
 from bellmanifold.agents.walking import Walk
 from bellmanifold.chart.batch import TooLargeError
 from bellmanifold.errors import BadInputError, UnsupportedError
-from bellmanifold.limits import ROUTES
-from bellmanifold.noise import HalfNormal
 from bellmanifold.posteriors.cuts import check_exact
 from bellmanifold.posteriors.laws import close_laws
 from bellmanifold.posteriors.leaks import check_leaks
+from bellmanifold.posteriors.noise import HalfNormal
 from bellmanifold.posteriors.policies import TooManyRoutesError
 from bellmanifold.posteriors.rounding import without_lost_tolerance
 from bellmanifold.posteriors.system import chart_of
 from bellmanifold.posteriors.target import Target, noisy_target
 from bellmanifold.posteriors.value_prior import ValuePrior
-from bellmanifold.ssp import SSP
+from bellmanifold.problem.ssp import SSP
 
 Source: TypeAlias = WeighedPoints | DrawnRoutes | Walk
 """A source of draws: it can `draw` a policy and reports its beliefs about routes and pairs."""

@@ -21,13 +21,13 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float, Int
 
-from bellmanifold.agents.episodes import default_cap
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.planning import most_promising, solve_leaky
 from bellmanifold.agents.settings import PSRLSettings
 from bellmanifold.errors import UnsupportedError
+from bellmanifold.learning.episodes import default_cap
 from bellmanifold.posteriors.laws import OpenLaws, open_laws
-from bellmanifold.ssp import SSP
+from bellmanifold.problem.ssp import SSP
 
 REWARD_PRECISION = 1.0
 LARGEST = 20_000_000

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from bellmanifold.agents.settings import QLearningSettings
-from bellmanifold.ssp import SSP
+from bellmanifold.problem.ssp import SSP
 
 
 class QLearning:

@@ -15,13 +15,13 @@ from importlib import import_module
 from inspect import signature
 from typing import Any
 
+from bellmanifold._util.limits import NUMBERS
 from bellmanifold.agents import settings as records
 from bellmanifold.agents.agent import Agent
 from bellmanifold.agents.settings import NOISE, Option, Options, Value, options_of
-from bellmanifold.agents.worlds import World, open_world
 from bellmanifold.errors import BadInputError, UnsupportedError, count_of, kind_of_value, quote
-from bellmanifold.limits import NUMBERS
-from bellmanifold.ssp import SSP
+from bellmanifold.learning.environments import World, open_world
+from bellmanifold.problem.ssp import SSP
 
 NUMBERS_OF_DRAW = 1000
 """Upper bound on the numbers that a draw stores in addition to its action values."""

@@ -21,7 +21,7 @@ from scipy.sparse import csr_array
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.planning import most_promising, solve_leaky
 from bellmanifold.agents.settings import RLSVISettings
-from bellmanifold.ssp import SSP
+from bellmanifold.problem.ssp import SSP
 
 MOST_SHRINK = 1.0 - 1e-10
 

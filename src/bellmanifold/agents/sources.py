@@ -13,11 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
+from bellmanifold._util.jax_setup import random_keys
 from bellmanifold.agents.agent import Beliefs
 from bellmanifold.agents.beliefs import known_only, shares
 from bellmanifold.chart.batch import BatchChart
-from bellmanifold.graph import has_cycle
-from bellmanifold.jax_setup import random_keys
+from bellmanifold.mdp.graph import has_cycle
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.cuts import LargeCutError, covering
@@ -28,7 +28,7 @@ from bellmanifold.posteriors.system import Drawn, System, drawn_laws, member_mea
 from bellmanifold.posteriors.target import Target
 from bellmanifold.posteriors.value_prior import ValuePrior
 from bellmanifold.posteriors.weight import propose
-from bellmanifold.ssp import SSP
+from bellmanifold.problem.ssp import SSP
 
 POINTS, LAW_POINTS = 1024, 128
 """Points per batch in each component of a mixture; fewer where every point draws laws, which takes longer."""

@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from bellmanifold.agents.settings import UCBQSettings
-from bellmanifold.ssp import SSP
+from bellmanifold.problem.ssp import SSP
 
 
 class UCBQ:

@@ -12,8 +12,8 @@ from jaxtyping import Bool, Float, Int
 from bellmanifold.chart.layout import Layout
 from bellmanifold.chart.narrow import Narrow, narrow_block
 from bellmanifold.chart.ways import Block, Way
-from bellmanifold.compressed_rows import Rows
-from bellmanifold.ssp import SSP
+from bellmanifold.problem.compressed_rows import Rows
+from bellmanifold.problem.ssp import SSP
 
 
 def lay_out(

@@ -55,8 +55,8 @@ from bellmanifold.chart.arrangement import (
 from bellmanifold.chart.layout import Layout, Solved, solve_layout
 from bellmanifold.chart.ways import Law, Values, Way
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.graph import leaving_policy, levels, strong_components
-from bellmanifold.ssp import SSP
+from bellmanifold.mdp.graph import leaving_policy, levels, strong_components
+from bellmanifold.problem.ssp import SSP
 
 
 class TooLargeError(UnsupportedError):

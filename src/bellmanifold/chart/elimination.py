@@ -114,7 +114,7 @@ def chosen(
 def eliminate_batch(
     moves: Float[Array, "own own batch"], out: Float[Array, "own batch"], right: Float[Array, "own batch"]
 ) -> tuple[Float[Array, "own batch"], Float[Array, "own batch"]]:
-    """Pivots and solution of (I - P) x = right by GTH elimination; see `bellmanifold.blocks.eliminate`."""
+    """Pivots and solution of (I - P) x = right by GTH elimination; see `bellmanifold.mdp.blocks.eliminate`."""
     pivots: list[Array] = []
     for k in reversed(range(len(out))):
         pivot, moves, (out, right) = _eliminate(k, moves, (out, right))

@@ -13,13 +13,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
+from bellmanifold._util.jax_setup import STATIC
 from bellmanifold.chart.elimination import chosen
 from bellmanifold.chart.narrow import Narrow
 from bellmanifold.chart.ways import Block as Block
 from bellmanifold.chart.ways import Law as Law
 from bellmanifold.chart.ways import Own, as_table, expected_next, iterate, slide, sweep_block
 from bellmanifold.chart.ways import Values as Values
-from bellmanifold.jax_setup import STATIC
 
 
 class Solved(NamedTuple):

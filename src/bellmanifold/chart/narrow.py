@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from bellmanifold.jax_setup import STATIC
+from bellmanifold._util.jax_setup import STATIC
 
 LEAST_STATES = 17
 """Smaller blocks are eliminated as full matrices."""

@@ -21,8 +21,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.sparse import csr_array
 
-from bellmanifold.compressed_rows import Rows
-from bellmanifold.linear import FactorisedChain
+from bellmanifold.mdp.linear import FactorisedChain
+from bellmanifold.problem.compressed_rows import Rows
 
 MOST_SWITCHED = 48
 """Largest number of states in which a policy may differ."""

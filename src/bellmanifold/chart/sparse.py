@@ -30,9 +30,9 @@ from scipy.sparse import csr_array
 from bellmanifold.chart.nearby import MOST_NUMBERS, MOST_SWITCHED, Base, Laws, Played
 from bellmanifold.chart.sweeping import LevelSweep, level_sweep
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.graph import Pairs, Policy, leaving_policy, reaches_goal
-from bellmanifold.linear import factorised_chain
-from bellmanifold.ssp import SSP
+from bellmanifold.mdp.graph import Pairs, Policy, leaving_policy, reaches_goal
+from bellmanifold.mdp.linear import factorised_chain
+from bellmanifold.problem.ssp import SSP
 
 STRICTLY = 1e-12
 MOST_ITERATIONS = 1000

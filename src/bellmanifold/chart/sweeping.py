@@ -1,6 +1,6 @@
 """Solving the equations of solved pairs that are on no cycle by one sweep backwards from the goal.
 
-Solved pairs of a state at level k lead only to states of lower levels (`bellmanifold.graph.levels`), so
+Solved pairs of a state at level k lead only to states of lower levels (`bellmanifold.mdp.graph.levels`), so
 
     theta_i = payment_i + sum_s' p(s'|i) max_a theta(s', a)
 
@@ -23,8 +23,8 @@ from typing import NamedTuple, cast
 import numpy as np
 from jaxtyping import Float, Int
 
-from bellmanifold.graph import Pairs, levels
-from bellmanifold.ssp import SSP, row_entries
+from bellmanifold.mdp.graph import Pairs, levels
+from bellmanifold.problem.ssp import SSP, row_entries
 
 NARROWEST = 8
 """Least number of states per level, on average; with fewer, a call per level takes longer than policy iteration."""

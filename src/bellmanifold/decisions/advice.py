@@ -30,19 +30,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bellmanifold.costs import Costs, cost_unit, worth
-from bellmanifold.data import Dataset
+from bellmanifold._util.display import Card, Columns, Shown, Words, as_frame, or_null, picture, with_error
+from bellmanifold._util.progress import show_progress
 from bellmanifold.decisions.existence import check_means
 from bellmanifold.decisions.joint_draws import Half, JointDraws, given_draws, joint_draws
 from bellmanifold.decisions.one_trial import OneTrial, check_trial_sd, one_trial, trial_noise
 from bellmanifold.decisions.trials import Trials
 from bellmanifold.decisions.valuation import Planner, Policies, Valuation, Walks
 from bellmanifold.decisions.wording import ranked_by, sentences
-from bellmanifold.display import Card, Columns, Shown, Words, as_frame, or_null, picture, with_error
 from bellmanifold.errors import BadInputError, UnsupportedError, require_numbers
-from bellmanifold.formats.networks import with_attributes
-from bellmanifold.formats.road_answers import edges_frame
-from bellmanifold.meter import show_progress
+from bellmanifold.io.networks import with_attributes
+from bellmanifold.io.road_answers import edges_frame
 from bellmanifold.posteriors.accuracy import LargestError, shortfall
 from bellmanifold.posteriors.draws import point_draws
 from bellmanifold.posteriors.estimated import Estimate, resolution_of
@@ -50,7 +48,9 @@ from bellmanifold.posteriors.inference import posterior
 from bellmanifold.posteriors.reporting import as_probability, edge_columns
 from bellmanifold.posteriors.summary import Summary
 from bellmanifold.posteriors.target import Target
-from bellmanifold.ssp import SSP
+from bellmanifold.problem.costs import Costs, cost_unit, worth
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold.problem.ssp import SSP
 
 if TYPE_CHECKING:
     import networkx

@@ -18,9 +18,9 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from bellmanifold._util.progress import expect
 from bellmanifold.chart.batch import BatchChart, TooLargeError
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.meter import expect
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.draws import Points, complete, covering_if_small, equal_weight, importance_points
 from bellmanifold.posteriors.estimated import Estimate, effective_size, ratio, systematic

@@ -22,13 +22,13 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from bellmanifold.data import Dataset
 from bellmanifold.decisions.sample_information import trial_gains
 from bellmanifold.decisions.valuation import Planner
 from bellmanifold.errors import BadInputError, UnsupportedError
-from bellmanifold.kernels import Gaussian
 from bellmanifold.posteriors.estimated import Estimate
+from bellmanifold.posteriors.kernels import Gaussian
 from bellmanifold.posteriors.target import Target
+from bellmanifold.problem.dataset import Dataset
 
 MOST_IMPROPER = 0.02
 """Largest share of draws in which a loop pays."""

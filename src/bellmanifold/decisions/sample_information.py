@@ -31,7 +31,7 @@ pair. Let h(j) be the probability that the old policy ever comes to s from j (h(
 the probability that after a it never returns to s. Then the slopes rise by h beta_a / e, and the matrix of expected
 visits N = (I - P)^-1, whose column s is h N_ss, becomes N + h (p_a N - N_s + e_s)' / e (Sherman and Morrison). The
 values at the kink stay and the slopes grow, so no policy returns. Where e is tiny, N is computed afresh by elimination
-without subtraction (`bellmanifold.subtraction_free`).
+without subtraction (`bellmanifold.mdp.subtraction_free`).
 
 *Improper means.* If e = 0, the new policy never arrives: a loop has mean reward 0 at this kink and would pay beyond.
 The posterior leaves out rewards under which a loop pays, so the line is cut there, on the right at R and on the left at
@@ -53,11 +53,11 @@ from scipy.sparse import csr_array
 from scipy.special import ndtr
 
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.graph import is_proper, reachable
-from bellmanifold.linear import chain_on
-from bellmanifold.solver import solve
-from bellmanifold.ssp import SSP
-from bellmanifold.subtraction_free import expected_visits
+from bellmanifold.mdp.graph import is_proper, reachable
+from bellmanifold.mdp.linear import chain_on
+from bellmanifold.mdp.solver import solve
+from bellmanifold.mdp.subtraction_free import expected_visits
+from bellmanifold.problem.ssp import SSP
 
 FAR = 5.0
 """Kinks further away than this many standard deviations are left out: means move as far with probability 6e-7."""

@@ -20,9 +20,9 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
+from bellmanifold._util.progress import advance, expect
 from bellmanifold.decisions.joint_draws import Half, JointDraws, PerDraw
 from bellmanifold.decisions.valuation import Planner, Policies, Valuation, Values
-from bellmanifold.meter import advance, expect
 from bellmanifold.posteriors.coordinates import stand_ins
 from bellmanifold.posteriors.estimated import Estimate, resolution_of
 

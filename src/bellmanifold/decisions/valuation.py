@@ -8,7 +8,7 @@ the start is
 
 Where all laws are given, visits are the same in all draws, and the values of many policies in many draws are a single
 matrix product. Where laws are open, each draw has its own visits. The linear systems are solved by elimination without
-subtraction (`bellmanifold.subtraction_free`), restricted to the states that a policy can reach.
+subtraction (`bellmanifold.mdp.subtraction_free`), restricted to the states that a policy can reach.
 
 *The best policy.* If all laws are given, the expected value of a policy over draws is linear in the payments: it is
 the policy's value in the problem in which every pair pays its mean. So the best of all policies on half of the draws is
@@ -32,8 +32,8 @@ from bellmanifold.chart.layout import solve_layout
 from bellmanifold.chart.sparse import SparseChart, sparse_chart
 from bellmanifold.decisions.joint_draws import JointDraws, PerDraw
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.ssp import SSP
-from bellmanifold.subtraction_free import expected_visits
+from bellmanifold.mdp.subtraction_free import expected_visits
+from bellmanifold.problem.ssp import SSP
 
 Policies = Int[np.ndarray, "_ states"]
 """The pair to play in each state, one row per policy."""

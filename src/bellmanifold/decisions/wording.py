@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bellmanifold.costs import amount
 from bellmanifold.errors import quote
+from bellmanifold.problem.costs import amount
 
 if TYPE_CHECKING:
     from bellmanifold.decisions.advice import Advice

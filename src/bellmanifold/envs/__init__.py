@@ -7,7 +7,7 @@ from bellmanifold.envs.roads import roads
 from bellmanifold.envs.robot import robot
 from bellmanifold.envs.small import four_state, two_state
 from bellmanifold.envs.triangles import deep_sea, pyramid, swirl
-from bellmanifold.ssp import SSP
+from bellmanifold.problem.ssp import SSP
 
 BUILT_IN: dict[str, Callable[..., SSP]] = {
     "deep-sea": deep_sea,

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bellmanifold.assembly import assemble
 from bellmanifold.errors import require, require_count, require_kind
-from bellmanifold.ssp import SSP, Description
+from bellmanifold.problem.builder import assemble
+from bellmanifold.problem.ssp import SSP, Description
 
 GOAL = "goal"
 

@@ -12,11 +12,11 @@ import math
 import numpy as np
 from jaxtyping import Bool
 
-from bellmanifold.assembly import assemble
+from bellmanifold._util.limits import SIZE
 from bellmanifold.envs.building import GOAL, with_action_order
 from bellmanifold.errors import BadInputError, quote, require, require_count, require_numbers
-from bellmanifold.limits import SIZE
-from bellmanifold.ssp import SSP, Description
+from bellmanifold.problem.builder import assemble
+from bellmanifold.problem.ssp import SSP, Description
 
 _MOVES = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 _SIDEWAYS = {"up": ("left", "right"), "down": ("left", "right"), "left": ("up", "down"), "right": ("up", "down")}

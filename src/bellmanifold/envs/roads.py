@@ -14,7 +14,7 @@ import numpy as np
 
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import require, require_numbers
-from bellmanifold.ssp import SSP
+from bellmanifold.problem.ssp import SSP
 
 ROWS, COLUMNS = 5, 8
 MEAN, SPREAD, LEAST = 5.0, 2.0, 1.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bellmanifold.envs.building import Move, from_moves
-from bellmanifold.ssp import SSP
+from bellmanifold.problem.ssp import SSP
 
 FLOOR = (  # S start, D door, # shelf, . smooth floor, ~ carpet (slow), o wet floor (slippery)
     ".~~D",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bellmanifold.envs.building import Move, from_moves
-from bellmanifold.ssp import SSP
+from bellmanifold.problem.ssp import SSP
 
 
 def two_state() -> SSP:

@@ -29,10 +29,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
+from bellmanifold._util.limits import SIZE
 from bellmanifold.envs.building import GOAL, Move, from_moves
 from bellmanifold.errors import quote, require, require_count, require_flags, require_numbers
-from bellmanifold.limits import SIZE
-from bellmanifold.ssp import SSP
+from bellmanifold.problem.ssp import SSP
 
 
 def deep_sea(

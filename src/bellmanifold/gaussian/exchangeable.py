@@ -44,7 +44,7 @@ import scipy.special
 from jaxtyping import Array, Float, Int
 from scipy.special import log_ndtr, ndtri_exp
 
-import bellmanifold.jax_setup  # noqa: F401 (switches double precision on)
+import bellmanifold._util.jax_setup  # noqa: F401 (switches double precision on)
 
 Numbers = TypeVar("Numbers", np.ndarray, Array)
 """NumPy or JAX arrays."""

@@ -35,7 +35,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-import bellmanifold.jax_setup  # noqa: F401 (switches double precision on)
+import bellmanifold._util.jax_setup  # noqa: F401 (switches double precision on)
 
 PLAIN = 8
 """One in this many points is not stretched, and no weight grows by more than this factor."""

@@ -30,9 +30,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt64
 
+from bellmanifold._util.jax_setup import random_key
+from bellmanifold._util.progress import advance as count
 from bellmanifold.chart.batch import BatchChart
-from bellmanifold.jax_setup import random_key
-from bellmanifold.meter import advance as count
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.laws import OpenLaws, log_dirichlet, log_gamma
 from bellmanifold.posteriors.result import Moments

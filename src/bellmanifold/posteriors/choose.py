@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from bellmanifold._util.options import EngineName
 from bellmanifold.chart.batch import TooLargeError
 from bellmanifold.errors import BadInputError, UnsupportedError
-from bellmanifold.kernels import Uniform
-from bellmanifold.options import EngineName
 from bellmanifold.posteriors.budget import Budget
-from bellmanifold.posteriors.cells import check_cells
 from bellmanifold.posteriors.costs_only import check_batch
 from bellmanifold.posteriors.cuts import Covering, LargeCutError, check_exact, covering
+from bellmanifold.posteriors.kernels import Uniform
 from bellmanifold.posteriors.known import Known, everything_known
 from bellmanifold.posteriors.leaks import check_leaks, lacking_variance
 from bellmanifold.posteriors.pieces import PIECE
 from bellmanifold.posteriors.system import chart_of
 from bellmanifold.posteriors.target import Target
+from bellmanifold_paper.engines.cells import check_cells
 
 
 @dataclass(frozen=True, eq=False)

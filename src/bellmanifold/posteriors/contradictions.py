@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from bellmanifold.data import Dataset
 from bellmanifold.errors import quote
 from bellmanifold.posteriors.target import Target
+from bellmanifold.problem.dataset import Dataset
 
 MANY_SDS = 4.0
 """Numbers further apart than this, in standard deviations, contradict each other."""

@@ -27,7 +27,7 @@ from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Array, Bool, Float
 
 from bellmanifold.errors import BadInputError, UnsupportedError, quote
-from bellmanifold.kernels import Gaussian
+from bellmanifold.posteriors.kernels import Gaussian
 from bellmanifold.posteriors.target import Target
 
 LOWEST = -6.0

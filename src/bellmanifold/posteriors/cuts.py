@@ -51,14 +51,14 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.gain import MeanReward, best_mean_reward
-from bellmanifold.graph import EndComponent, end_components, leaving_policy, reach_goal, reachable
-from bellmanifold.health import complaint, state_names
-from bellmanifold.linear import chain_on
+from bellmanifold.mdp.checks import complaint, state_names
+from bellmanifold.mdp.graph import EndComponent, end_components, leaving_policy, reach_goal, reachable
+from bellmanifold.mdp.linear import chain_on
+from bellmanifold.mdp.mean_payoff import MeanReward, best_mean_reward
 from bellmanifold.posteriors.coordinates import Coordinates, Loop, stand_ins
 from bellmanifold.posteriors.target import Target
 from bellmanifold.posteriors.visits import Lingering, most_visited, without_rare_moves
-from bellmanifold.ssp import SSP
+from bellmanifold.problem.ssp import SSP
 
 MAX_CUT = 6
 """Maximum number of pairs of a cut, or of loops: all subsets are enumerated."""

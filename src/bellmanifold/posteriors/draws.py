@@ -24,10 +24,10 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import log_ndtr, ndtri_exp
 
+from bellmanifold._util.jax_setup import random_key
+from bellmanifold._util.progress import advance, expect
 from bellmanifold.chart.batch import BatchChart, TooLargeError
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.jax_setup import random_key
-from bellmanifold.meter import advance, expect
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.cuts import Covering, LargeCutError, covering
@@ -37,7 +37,7 @@ from bellmanifold.posteriors.system import Drawn, chart_of, drawn_laws, system_o
 from bellmanifold.posteriors.target import Target
 from bellmanifold.posteriors.walk import walked_chains
 from bellmanifold.posteriors.weight import propose
-from bellmanifold.ssp import SSP
+from bellmanifold.problem.ssp import SSP
 
 if TYPE_CHECKING:
     import xarray

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bellmanifold.display import with_error
-from bellmanifold.naming import find_pair, find_state
-from bellmanifold.ssp import SSP
+from bellmanifold._util.display import with_error
+from bellmanifold.problem.names import find_pair, find_state
+from bellmanifold.problem.ssp import SSP
 
 SHOWN = 6
 """How many numbers the text of an estimate shows."""

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from bellmanifold._util.progress import expect
 from bellmanifold.errors import BadInputError, UnsupportedError
-from bellmanifold.meter import expect
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.cuts import Covering, other_cut
 from bellmanifold.posteriors.nets import Nets

@@ -10,7 +10,8 @@ from typing import get_args
 
 import numpy as np
 
-from bellmanifold.data import Dataset, require_same_problem
+from bellmanifold._util.options import EngineName, KernelName, LawsName
+from bellmanifold._util.progress import show_progress
 from bellmanifold.errors import (
     BadInputError,
     UnsupportedError,
@@ -21,22 +22,18 @@ from bellmanifold.errors import (
     require_numbers,
     require_whole,
 )
-from bellmanifold.kernels import Kernel
-from bellmanifold.meter import show_progress
-from bellmanifold.options import EngineName, KernelName, LawsName
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.choose import Choice, after_doubt, choose, enumeration
 from bellmanifold.posteriors.contradictions import among_rewards
 from bellmanifold.posteriors.costs_only import without_payments
 from bellmanifold.posteriors.estimated import Estimate
 from bellmanifold.posteriors.importance import by_importance
+from bellmanifold.posteriors.kernels import Kernel
 from bellmanifold.posteriors.known import by_prior, by_solver
 from bellmanifold.posteriors.laws import close_laws
-from bellmanifold.posteriors.mixture import mixture
 from bellmanifold.posteriors.noise_scale import LogPrior
 from bellmanifold.posteriors.policies import largest_error
 from bellmanifold.posteriors.question import check_flat, inferred_noise, rewards_in, stated_target, with_belief
-from bellmanifold.posteriors.rejection import rejection
 from bellmanifold.posteriors.result import LawSummary, Result
 from bellmanifold.posteriors.rounding import without_lost_tolerance
 from bellmanifold.posteriors.summary import Summary
@@ -44,7 +41,10 @@ from bellmanifold.posteriors.target import Target
 from bellmanifold.posteriors.ties import without_near_ties
 from bellmanifold.posteriors.value_prior import Numbers, PairPriors, Scale, ValuePrior
 from bellmanifold.posteriors.walk import by_sparse_walk, by_walk
-from bellmanifold.ssp import SSP
+from bellmanifold.problem.dataset import Dataset, require_same_problem
+from bellmanifold.problem.ssp import SSP
+from bellmanifold_paper.engines.mixture import mixture
+from bellmanifold_paper.engines.rejection import rejection
 
 
 def posterior(
@@ -84,7 +84,7 @@ def posterior(
         noise_sd: scale of the rewards' noise, if it is known; every repeat counts.
         infer_noise: infer the scale of the rewards' noise; True for a half-normal prior of scale 1, or the log density
             of another prior.
-        noise: shape of the noise, "gaussian", "laplace" or "student-t:DF", or an object of `bellmanifold.kernels`.
+        noise: shape of the noise, "gaussian", "laplace" or "student-t:DF", or an object of `bellmanifold.posteriors.kernels`.
         proper_only: exclude parameters that the data show to be improper; by default only with a flat prior or a
             belief about all rewards.
         discount: discount factor; the discounted problem is then used instead.
@@ -117,7 +117,10 @@ def posterior(
     require_same_problem(model, data)
     if not isinstance(noise, str):
         require_kind(
-            noise, Kernel, "noise", 'give the name of a law, as "laplace", or an object of bellmanifold.kernels'
+            noise,
+            Kernel,
+            "noise",
+            'give the name of a law, as "laplace", or an object of bellmanifold.posteriors.kernels',
         )
     has_belief = reward_belief is not None or cost_belief is not None
     if has_belief:
@@ -206,6 +209,6 @@ def _run(target: Target, choice: Choice, budget: Budget) -> Result:
         case "rejection":
             return rejection(target, seed=budget.seed)
         case "hmc" | "nuts":
-            from bellmanifold.posteriors.gradient import by_gradient
+            from bellmanifold_paper.engines.gradient import by_gradient
 
             return by_gradient(target, choice.engine, budget, choice.reason)

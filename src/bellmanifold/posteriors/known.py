@@ -16,12 +16,13 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from bellmanifold._util.progress import expect
 from bellmanifold.chart.sparse import SparseChart, sparse_chart
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.gaussian.points import normal_points, uniform_points
-from bellmanifold.graph import end_components
-from bellmanifold.linear import evaluate_chain
-from bellmanifold.meter import expect
+from bellmanifold.mdp.graph import end_components
+from bellmanifold.mdp.linear import evaluate_chain
+from bellmanifold.mdp.solver import solve
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.cuts import lingering_loops
 from bellmanifold.posteriors.estimated import Estimate, ratio, resolution_of
@@ -29,7 +30,6 @@ from bellmanifold.posteriors.policies import PolicyTable, entries, largest_error
 from bellmanifold.posteriors.result import Result
 from bellmanifold.posteriors.target import Target
 from bellmanifold.posteriors.tie_split import Ties, tie_problem
-from bellmanifold.solver import solve
 
 REPLICATES = 32
 FIRST = 11

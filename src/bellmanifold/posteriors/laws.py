@@ -36,10 +36,10 @@ from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 from scipy.special import betaln, gammaln, logsumexp
 
-from bellmanifold.data import Dataset, Visits
+from bellmanifold._util.options import LawsName
 from bellmanifold.errors import BadInputError, quote
-from bellmanifold.options import LawsName
-from bellmanifold.ssp import SSP, Index
+from bellmanifold.problem.dataset import Dataset, Visits
+from bellmanifold.problem.ssp import SSP, Index
 
 Knots = Float[np.ndarray, "knots"]
 Batch = Float[np.ndarray, "batch"]

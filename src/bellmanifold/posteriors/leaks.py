@@ -18,12 +18,12 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.gain import MeanReward, best_mean_reward
-from bellmanifold.graph import end_components, state_graph
-from bellmanifold.health import state_names
+from bellmanifold.mdp.checks import state_names
+from bellmanifold.mdp.graph import end_components, state_graph
+from bellmanifold.mdp.mean_payoff import MeanReward, best_mean_reward
 from bellmanifold.posteriors.laws import OpenLaws
 from bellmanifold.posteriors.target import Target
-from bellmanifold.ssp import SSP
+from bellmanifold.problem.ssp import SSP
 
 HOPE = 4.0
 """A class may pay if it would pay with every reward raised by this many of its standard deviations."""

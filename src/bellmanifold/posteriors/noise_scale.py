@@ -26,8 +26,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.special import ndtri
 
-from bellmanifold.data import Visits
 from bellmanifold.errors import BadInputError
+from bellmanifold.problem.dataset import Visits
 
 LogPrior = Callable[[Float[np.ndarray, "scales"]], Float[np.ndarray, "scales"]]
 """Log density of a prior over eta > 0, vectorised."""

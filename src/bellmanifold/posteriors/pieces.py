@@ -17,11 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt64
 
+from bellmanifold._util.progress import advance
 from bellmanifold.chart.batch import BatchChart
 from bellmanifold.gaussian.exchangeable import member_moments
 from bellmanifold.gaussian.points import Part, normal_points, uniform_points
 from bellmanifold.gaussian.stretch import Stretch, learn_stretch, stretch_points
-from bellmanifold.meter import advance
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.system import Drawn, Point, System, drawn_laws, system_of
 from bellmanifold.posteriors.weight import Weighed, weigh

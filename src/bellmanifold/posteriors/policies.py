@@ -24,12 +24,12 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.sparse import coo_array, csc_array
 
+from bellmanifold._util.limits import ROUTES
+from bellmanifold._util.progress import expect
 from bellmanifold.errors import BadInputError
-from bellmanifold.limits import ROUTES
-from bellmanifold.meter import expect
 from bellmanifold.posteriors.estimated import Estimate, ratio
 from bellmanifold.posteriors.route import Route
-from bellmanifold.ssp import SSP
+from bellmanifold.problem.ssp import SSP
 
 PSEUDO_REPLICATES = 64
 DRAWN_POLICIES = 4096

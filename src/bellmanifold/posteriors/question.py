@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool
 
-from bellmanifold.data import Dataset
+from bellmanifold._util.options import KernelName
 from bellmanifold.errors import BadInputError, UnsupportedError, count_of, quote, require_kind, require_numbers
-from bellmanifold.kernels import Gaussian, Kernel, named_kernel
-from bellmanifold.noise import HalfNormal, InferredScale, KnownScale, NoiseModel
-from bellmanifold.options import KernelName
+from bellmanifold.posteriors.kernels import Gaussian, Kernel, named_kernel
+from bellmanifold.posteriors.noise import HalfNormal, InferredScale, KnownScale, NoiseModel
 from bellmanifold.posteriors.noise_scale import LogPrior
 from bellmanifold.posteriors.target import EveryVisit, Target, noisy_target, relaxed_target
 from bellmanifold.posteriors.value_prior import ValuePrior
-from bellmanifold.ssp import SSP
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold.problem.ssp import SSP
 
 
 def stated_target(

@@ -8,11 +8,11 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.sparse.csgraph import dijkstra
 
-from bellmanifold.display import MOST_ROWS, Card, Columns, Words, for_json, or_null, picture, with_error
+from bellmanifold._util.display import MOST_ROWS, Card, Columns, Words, for_json, or_null, picture, with_error
 from bellmanifold.errors import quote
-from bellmanifold.graph import state_graph
+from bellmanifold.mdp.graph import state_graph
 from bellmanifold.posteriors.route import Route, title_of_best
-from bellmanifold.ssp import SSP
+from bellmanifold.problem.ssp import SSP
 
 if TYPE_CHECKING:
     from bellmanifold.posteriors.summary import Summary

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from bellmanifold.kernels import Gaussian
+from bellmanifold.posteriors.kernels import Gaussian
 from bellmanifold.posteriors.target import Target
 
 TIE_WIDTH, LEAST_TIE_WIDTH = 1e-8, 1e-12

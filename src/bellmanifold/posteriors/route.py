@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from bellmanifold.display import with_error
+from bellmanifold._util.display import with_error
 from bellmanifold.errors import printable
-from bellmanifold.ssp import SSP
+from bellmanifold.problem.ssp import SSP
 
 MOST_MOVES = 6
 """Number of moves of a route that its text shows."""

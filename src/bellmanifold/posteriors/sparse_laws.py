@@ -27,10 +27,10 @@ from jaxtyping import Float, Int
 from scipy.sparse import csr_array
 from scipy.special import gammaln
 
-from bellmanifold.compressed_rows import Rows, row_entries
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.posteriors.laws import OpenLaws, log_gamma, log_landings
-from bellmanifold.ssp import SSP
+from bellmanifold.problem.compressed_rows import Rows, row_entries
+from bellmanifold.problem.ssp import SSP
 
 LEFT = 1e-9
 """Sticks are broken until the remaining probability of a law is at most this."""

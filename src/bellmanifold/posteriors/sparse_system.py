@@ -18,13 +18,13 @@ from jaxtyping import Float, Int
 
 from bellmanifold.chart.sparse import Point, SparseChart, sparse_chart
 from bellmanifold.gaussian.exchangeable import largest_of_normals, member_moments
-from bellmanifold.graph import Policy
-from bellmanifold.kernels import Gaussian
+from bellmanifold.mdp.graph import Policy
 from bellmanifold.posteriors.coordinates import Coordinates
+from bellmanifold.posteriors.kernels import Gaussian
 from bellmanifold.posteriors.noise_scale import combine
 from bellmanifold.posteriors.rounding import TIE_WIDTH
 from bellmanifold.posteriors.sparse_laws import Drawer, SparseLaws
-from bellmanifold.ssp import row_entries
+from bellmanifold.problem.ssp import row_entries
 
 CHARTS = 3
 """Number of charts kept, one for each point's laws."""

@@ -39,8 +39,8 @@ import numpy as np
 from jaxtyping import Bool
 from scipy.special import log_ndtr, ndtri_exp
 
+from bellmanifold._util.progress import advance
 from bellmanifold.gaussian.between import normal_between
-from bellmanifold.meter import advance
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.result import Moments
 from bellmanifold.posteriors.sparse_laws import Drawer, SparseLaws

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bellmanifold.display import Card, Shown, Words, as_frame
-from bellmanifold.formats.networks import with_attributes
-from bellmanifold.formats.road_answers import edges_frame
-from bellmanifold.graph import end_components
-from bellmanifold.meter import show_progress
-from bellmanifold.naming import find_policy
-from bellmanifold.options import spoken
+from bellmanifold._util.display import Card, Shown, Words, as_frame
+from bellmanifold._util.options import spoken
+from bellmanifold._util.progress import show_progress
+from bellmanifold.io.networks import with_attributes
+from bellmanifold.io.road_answers import edges_frame
+from bellmanifold.mdp.graph import end_components
 from bellmanifold.posteriors.accuracy import LargestError, largest_of, shortfall
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.contradictions import with_prior
@@ -45,6 +44,7 @@ from bellmanifold.posteriors.result import Result
 from bellmanifold.posteriors.route import Route
 from bellmanifold.posteriors.tails import Tails, sentence, tails_of
 from bellmanifold.posteriors.target import Target
+from bellmanifold.problem.names import find_policy
 
 if TYPE_CHECKING:
     import networkx

@@ -14,14 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt64
 
+from bellmanifold._util.jax_setup import STATIC, bound_programs, on_device
 from bellmanifold.chart.batch import LIMITS, BatchChart, ChartLimits, TooLargeError, batch_chart, known_chart
 from bellmanifold.chart.layout import Law, Layout, Solved, solve_layout
 from bellmanifold.gaussian import exchangeable
-from bellmanifold.jax_setup import STATIC, bound_programs, on_device
-from bellmanifold.kernels import Kernel, log_normal
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.costs_only import below, ceiling
 from bellmanifold.posteriors.cuts import trap_error
+from bellmanifold.posteriors.kernels import Kernel, log_normal
 from bellmanifold.posteriors.laws import LEAST_LOG, OpenLaws
 from bellmanifold.posteriors.noise_scale import combine
 from bellmanifold.posteriors.target import Target

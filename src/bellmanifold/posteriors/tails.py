@@ -31,10 +31,10 @@ from jaxtyping import Bool
 
 from bellmanifold.chart.batch import TooLargeError
 from bellmanifold.errors import quote
-from bellmanifold.kernels import Gaussian, StudentT
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.draws import importance_points, point_draws
+from bellmanifold.posteriors.kernels import Gaussian, StudentT
 from bellmanifold.posteriors.leaks import HeavyTails, heavy_tails
 from bellmanifold.posteriors.pareto import ENOUGH, LargestOf
 from bellmanifold.posteriors.result import Result

@@ -3,7 +3,7 @@
 For an observed pair i, the Bellman equation is g_i(theta) = theta_i - sum p(s'|i) max_a theta(s', a) = r_i.
 The posterior multiplies the prior, independent N(mean_i, sd_i^2), by a kernel for every observed pair,
 
-    p((g_i(theta) - r_i) / scale_i) / scale_i,    p of `bellmanifold.kernels`: Gaussian, uniform, ...
+    p((g_i(theta) - r_i) / scale_i) / scale_i,    p of `bellmanifold.posteriors.kernels`: Gaussian, uniform, ...
 
 where scale_i is the tolerance epsilon (relaxed posterior), eta / sqrt(m_i) for the mean r_i of m_i rewards with
 Gaussian noise of sd eta, eta for a single reward with other noise, or 0 for the exact posterior on the manifold g = r.
@@ -22,16 +22,16 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 
-from bellmanifold.data import Dataset, Visits
+from bellmanifold._util.options import KernelName
 from bellmanifold.errors import BadInputError, UnsupportedError, quote
-from bellmanifold.graph import EndComponent, end_components, has_cycle
-from bellmanifold.kernels import Gaussian, Kernel, Uniform
-from bellmanifold.noise import NoiseModel
-from bellmanifold.options import KernelName
+from bellmanifold.mdp.graph import EndComponent, end_components, has_cycle
+from bellmanifold.posteriors.kernels import Gaussian, Kernel, Uniform
 from bellmanifold.posteriors.laws import OpenLaws
+from bellmanifold.posteriors.noise import NoiseModel
 from bellmanifold.posteriors.noise_scale import LogPrior, ScaleTable, combine, log_own, log_scatter, scale_table
 from bellmanifold.posteriors.value_prior import ValuePrior, checked_prior
-from bellmanifold.ssp import SSP
+from bellmanifold.problem.dataset import Dataset, Visits
+from bellmanifold.problem.ssp import SSP
 
 KERNELS: dict[str, Kernel] = {"gaussian": Gaussian(), "uniform": Uniform()}
 

@@ -27,9 +27,9 @@ from scipy.sparse import csc_array, csr_array, eye_array
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import splu
 
-from bellmanifold.components import by_depth
 from bellmanifold.gaussian.chunks import chunks
-from bellmanifold.ssp import SSP
+from bellmanifold.mdp.components import by_depth
+from bellmanifold.problem.ssp import SSP
 
 MOST_NUMBERS = 2**22
 """Total size of the matrices that are solved at a time."""

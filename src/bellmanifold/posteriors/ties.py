@@ -16,17 +16,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from bellmanifold._util.jax_setup import random_key
 from bellmanifold.chart.batch import BatchChart, TooLargeError
 from bellmanifold.chart.layout import Law
 from bellmanifold.errors import count_of
-from bellmanifold.jax_setup import random_key
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.result import Result
 from bellmanifold.posteriors.rounding import tie_width
 from bellmanifold.posteriors.system import System, chart_of, drawn_laws, from_normals, normal_point, system_of
 from bellmanifold.posteriors.target import Target
-from bellmanifold.ssp import SSP
+from bellmanifold.problem.ssp import SSP
 
 POINTS, LEAST_POINTS = 1024, 64
 MOST_NUMBERS = 2**22

@@ -13,10 +13,10 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bellmanifold.data import Dataset
 from bellmanifold.errors import BadInputError, quote, require_kind
-from bellmanifold.naming import find_pair
-from bellmanifold.ssp import SSP
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold.problem.names import find_pair
+from bellmanifold.problem.ssp import SSP
 
 SCALE = 10.0
 LARGEST = 1e100

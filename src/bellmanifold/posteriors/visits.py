@@ -12,9 +12,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
-from bellmanifold.graph import state_graph
-from bellmanifold.linear import solve_chain
-from bellmanifold.ssp import SSP
+from bellmanifold.mdp.graph import state_graph
+from bellmanifold.mdp.linear import solve_chain
+from bellmanifold.problem.ssp import SSP
 
 MOST_VISITS = 200.0
 """Loops with more expected visits than this are treated as if they were closed."""

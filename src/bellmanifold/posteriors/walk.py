@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from bellmanifold._util.progress import expect
 from bellmanifold.chart.batch import BatchChart
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.meter import expect
 from bellmanifold.posteriors.batch_walk import BatchWalker
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.convergence import doubt, have_mixed

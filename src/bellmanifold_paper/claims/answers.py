@@ -12,11 +12,11 @@ from functools import lru_cache
 import numpy as np
 from jaxtyping import Bool
 
-from bellmanifold.data import Dataset
-from bellmanifold.models import load_model
+from bellmanifold.io.models import load_model
+from bellmanifold.learning.routes import Routes
 from bellmanifold.posteriors.inference import posterior
 from bellmanifold.posteriors.summary import Summary
-from bellmanifold.runs.routes import Routes
+from bellmanifold.problem.dataset import Dataset
 from bellmanifold_paper.route_chances import route_chances
 from bellmanifold_paper.verdicts import Measurement, estimated, exactly
 

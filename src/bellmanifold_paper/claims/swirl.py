@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool
 
-from bellmanifold.models import load_model
-from bellmanifold.solver import solve
+from bellmanifold.io.models import load_model
+from bellmanifold.mdp.solver import solve
 from bellmanifold_paper.claims.claim import (
     TD_AGENTS,
     belief,

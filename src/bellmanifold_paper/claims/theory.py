@@ -5,9 +5,15 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Int
 
-from bellmanifold.data import Dataset
-from bellmanifold.graph import is_proper
-from bellmanifold.identifiability import (
+from bellmanifold.io.models import load_model
+from bellmanifold.mdp.graph import is_proper
+from bellmanifold.mdp.solver import solve
+from bellmanifold.posteriors.inference import posterior
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold.problem.ssp import SSP
+from bellmanifold_paper.claims.answers import complete
+from bellmanifold_paper.claims.claim import claim
+from bellmanifold_paper.identifiability import (
     cell_matrix,
     flat_cones,
     flat_direction,
@@ -15,12 +21,6 @@ from bellmanifold.identifiability import (
     likelihood_mass,
     log_likelihood_along,
 )
-from bellmanifold.models import load_model
-from bellmanifold.posteriors.inference import posterior
-from bellmanifold.solver import solve
-from bellmanifold.ssp import SSP
-from bellmanifold_paper.claims.answers import complete
-from bellmanifold_paper.claims.claim import claim
 from bellmanifold_paper.paper_runs import (
     DEEP_SEA,
     PYRAMID,

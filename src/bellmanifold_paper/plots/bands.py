@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bellmanifold.runs.metrics import sample_sd
+from bellmanifold.learning.metrics import sample_sd
 from bellmanifold_paper.plots.style import METHODS, Stroke, steps
 
 if TYPE_CHECKING:

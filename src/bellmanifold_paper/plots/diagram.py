@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from bellmanifold.figures.drawing import GOAL_COLOUR
-from bellmanifold.figures.names import RADIUS
-from bellmanifold.figures.positions import positions
-from bellmanifold.ssp import SSP
+from bellmanifold.pictures.drawing import GOAL_COLOUR
+from bellmanifold.pictures.names import RADIUS
+from bellmanifold.pictures.positions import positions
+from bellmanifold.problem.ssp import SSP
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bellmanifold.figures.drawing import arrow_ends, draw_goal, draw_pies, frame
-from bellmanifold.figures.names import RADIUS, points_per_unit
-from bellmanifold.figures.positions import landings, positions
-from bellmanifold.ssp import SSP
+from bellmanifold.pictures.drawing import arrow_ends, draw_goal, draw_pies, frame
+from bellmanifold.pictures.names import RADIUS, points_per_unit
+from bellmanifold.pictures.positions import landings, positions
+from bellmanifold.problem.ssp import SSP
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,0 +1,1 @@
+"""Helpers without any decision problem: options, display, progress, interrupts, limits."""

@@ -1,0 +1,1 @@
+"""A whole problem: its graph, its chains' linear systems, `check` and `solve`."""

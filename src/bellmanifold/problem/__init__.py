@@ -1,0 +1,1 @@
+"""What is known: the problem, its builder, observations of it, names and maps."""

@@ -1,0 +1,1 @@
+"""The laboratory: experiments at scale, and pages to look at."""

@@ -1,0 +1,1 @@
+"""The laboratory's commands, which the command line finds by their entry points."""

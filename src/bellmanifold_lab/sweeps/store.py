@@ -1,0 +1,284 @@
+"""The store of results: a directory with one netCDF file per run.
+
+A file is netCDF-4 (HDF5), which any netCDF reader opens, followed by one line, its seal: identifiers of the run and the
+problem, and the SHA-256 of all this. HDF5 readers stop at the length stated in the header and never see that line.
+`decode` checks it before HDF5 reads a single byte, so a truncated file or a flipped bit is detected, whatever the
+damage would do to a parser; and resuming a sweep does not require parsing the existing files.
+
+A file's name depends only on the run's settings: a readable part and 16 digits of `RunSettings.identity`. Files are
+written under a temporary name, synced and renamed, so a file that exists under its final name is complete, and if two
+programs write the same run at once, one of two complete files remains.
+
+`plan.json` says which plan the directory belongs to: its runs and digests of its problems. A reader that selects
+the runs it wants is not misled by others, and may widen the plan instead of matching it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from bellmanifold.errors import BadInputError, DiskError
+from bellmanifold.io.files import (
+    label,
+    locate_errors,
+    parse_json,
+    read_bytes,
+    sync_directory,
+    temporary_prefix,
+    unwritten,
+    write_atomically,
+)
+from bellmanifold.learning.netcdf import read_netcdf, read_variables, write_netcdf
+from bellmanifold.learning.run_file import FORMAT, read_settings
+from bellmanifold_lab.sweeps.locks import Presence, one_at_a_time
+from bellmanifold_lab.sweeps.plan import Plan, RunSettings
+
+PLAN_FILE = "plan.json"
+PLAN_LOCK = ".plan.lock"
+PLAN_FORMAT = "bellmanifold.plan/1"
+LOG_FILE = "failures.log"
+RUNS_FOLDER = "runs"
+STALE_SECONDS = 3600
+MARK = "bellmanifold.sha256"
+SEAL_BYTES = len(MARK) + 3 * 65 + 2
+REMEDY = "choose another --out (.nc files copied there are used again)"
+
+
+def runs_in(directory: Path) -> Path:
+    """The folder of runs in the output directory of `demo` or `reproduce`; raises if it is a symbolic link."""
+    runs = directory / RUNS_FOLDER
+    if runs.is_symlink():
+        raise BadInputError(f"{label(runs)}: is a symbolic link: make it a folder, or give --out the directory itself")
+    return runs
+
+
+def file_name(settings: RunSettings) -> str:
+    """The name of a run's file, relative to the output directory.
+
+    >>> file_name(RunSettings("env:deep-sea?depth=5", "q-learning", None, None, 100, 3))
+    'env-deep-sea-depth-5_q-learning_3_ae1d0fc73ff39d12.nc'
+    """
+    readable = re.sub("[^a-z0-9]+", "-", settings.model.lower()).strip("-")[-60:]
+    return f"{readable}_{settings.agent}_{settings.seed}_{settings.identity[:16]}.nc"
+
+
+def seal(content: bytes, identity: str, model_digest: str) -> bytes:
+    """The last line of a file, in 64 hexadecimal digits each: the identity of the run's settings, the digest of the
+    problem, and the SHA-256 of the bytes before this line followed by these two."""
+    about = f"{identity} {model_digest}"
+    return f"\n{MARK} {about} {sha256(content + f' {about}'.encode()).hexdigest()}\n".encode()
+
+
+def encode(made: xr.Dataset) -> bytes:
+    """The bytes of the file of a record."""
+    content = write_netcdf(made)
+    return content + seal(content, made.attrs["identity"], made.attrs["model_digest"])
+
+
+def decode(content: bytes) -> xr.Dataset:
+    """The record in the bytes of a file; raises if they are damaged. Call inside `locate_errors`."""
+    verify(content)
+    found = read_netcdf(content)
+    require_format(found.attrs)
+    return found
+
+
+def require_format(attributes: Mapping[str, Any]) -> None:
+    """Raise if the attributes are those of another kind of file."""
+    if attributes.get("format") != FORMAT:
+        raise BadInputError(f"not a result of the format {FORMAT}: made by another version; run it again")
+
+
+def verify(content: bytes) -> tuple[str, str]:
+    """The identity and model digest in the seal of a result file; raises if it is damaged, without parsing HDF5."""
+    body, line = content[:-SEAL_BYTES], content[-SEAL_BYTES:]
+    words = line.decode("ascii", "replace").split()
+    if len(words) == 4 and seal(body, words[1], words[2]) == line:
+        return words[1], words[2]
+    raise BadInputError(
+        "damaged, or not a result of this program: remove it; if it was one, `sweep` with the same --out makes it again"
+    )
+
+
+def load_run(path: str | os.PathLike[str]) -> xr.Dataset:
+    """Read and verify a result file."""
+    with locate_errors(label(path)):
+        return decode(read_bytes(path))
+
+
+def read_arrays(path: str | os.PathLike[str], names: Iterable[str]) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """The named variables, as far as a verified result file has them, and its attributes."""
+    with locate_errors(label(path)):
+        content = read_bytes(path)
+        verify(content)
+        found, attributes = read_variables(content, names)
+        require_format(attributes)
+        return found, attributes
+
+
+def load_runs(directory: str | os.PathLike[str]) -> Iterator[tuple[RunSettings, xr.Dataset]]:
+    """Read and verify all results in a directory, in the order of their names."""
+    root = Path(directory)
+    if not root.is_dir():
+        raise BadInputError(f"{label(root)}: no such directory: give the --out of a sweep")
+    for path in sorted(root.glob("*.nc")):
+        found = load_run(path)
+        with locate_errors(label(path)):
+            settings = read_settings(found.attrs)
+        yield settings, found
+
+
+def _canonical(entry: Any) -> str:
+    return json.dumps(entry, sort_keys=True)
+
+
+@dataclass(frozen=True)
+class Store:
+    """The output directory of a plan."""
+
+    root: Path
+
+    def path(self, settings: RunSettings) -> Path:
+        return self.root / file_name(settings)
+
+    @contextmanager
+    def claim(self, plan: Plan, widen: bool = False) -> Iterator[None]:
+        """Claim the directory for this plan, as a context manager around the work.
+
+        Raises if it belongs to another plan, even to one without results that is being played, or if it is not
+        accessible. With `widen` this plan's runs are added to those of another plan instead.
+        """
+        self._make()
+        with closing(Presence(self.root)) as presence:
+            if widen:
+                with one_at_a_time(self.root / PLAN_LOCK):
+                    self._widen(plan)
+            else:
+                self._take(plan, presence)
+            presence.share()
+            self._sweep_up(plan)
+            yield
+
+    def _make(self) -> None:
+        """Create the directory if necessary; raise if it is not accessible."""
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            sync_directory(self.root.parent)
+        except (OSError, ValueError) as error:
+            raise unwritten(f"{label(self.root)}: cannot be made", error, "choose another --out") from None
+        if not os.access(self.root, os.R_OK | os.W_OK | os.X_OK):
+            raise BadInputError(f"{label(self.root)}: cannot be written to: choose another --out, or allow writing")
+
+    def _take(self, plan: Plan, presence: Presence) -> None:
+        if presence.alone:
+            if not self.compare(plan):
+                self._write_plan(plan.models, [run.to_dict() for run in plan.runs])
+            presence.share()
+        if not self.compare(plan, in_use=True):  # another process may have been quicker
+            self._write_plan(plan.models, [run.to_dict() for run in plan.runs])
+
+    def compare(self, plan: Plan, in_use: bool = False) -> bool:
+        """Whether the directory belongs to this plan; False if it belongs to none, raises if it belongs to another.
+
+        A plan without any results, because it was refused or stopped at once, has no claim unless another process is
+        playing it (`in_use`).
+        """
+        known = self._read_plan()
+        if known is None or not (in_use or any(self.root.glob("*.nc"))):
+            return False
+        models, runs = known
+        before, now = set(map(_canonical, runs)), {_canonical(run.to_dict()) for run in plan.runs}
+        if before != now:
+            counts = f"{len(before - now)} of its runs are not in this plan, {len(now - before)} are new"
+            raise BadInputError(f"{label(self.root)}: belongs to another plan ({counts}): {REMEDY}")
+        self._require_same_problems(plan, models)
+        return True
+
+    def _widen(self, plan: Plan) -> None:
+        """Add this plan's runs to the directory's plan."""
+        models, runs = self._read_plan() or ({}, [])
+        self._require_same_problems(plan, {**plan.models, **models})
+        known = set(map(_canonical, runs))
+        new = [entry for entry in (run.to_dict() for run in plan.runs) if _canonical(entry) not in known]
+        if new:
+            self._write_plan({**models, **plan.models}, [*runs, *new])
+
+    def _require_same_problems(self, plan: Plan, models: dict[str, Any]) -> None:
+        changed = [name for name, value in plan.models.items() if models.get(name) != value]
+        if changed:
+            raise BadInputError(f"{label(self.root)}: {changed[0]} was a different problem when this began: {REMEDY}")
+
+    def _write_plan(self, models: dict[str, Any], runs: list[Any]) -> None:
+        own = {"format": PLAN_FORMAT, "models": models, "runs": runs}
+        text = json.dumps(own, indent=1, allow_nan=False).encode()
+        write_atomically(self.root / PLAN_FILE, lambda file: file.write(text))
+
+    def _read_plan(self) -> tuple[dict[str, Any], list[Any]] | None:
+        """Problems and runs of the directory's plan; None if it has none."""
+        where = self.root / PLAN_FILE
+        if not where.exists():
+            return None
+        with locate_errors(label(where)):
+            found = parse_json(read_bytes(where))
+            if found.get("format") != PLAN_FORMAT:
+                raise BadInputError("not a file of this program: choose another --out")
+            runs, models = found.get("runs"), found.get("models")
+            if not isinstance(runs, list) or not isinstance(models, dict):
+                raise BadInputError("runs or models are missing: choose another --out")
+        return models, runs
+
+    def _sweep_up(self, plan: Plan) -> None:
+        """Remove temporary files of killed writers; recent ones, which may still be being written, are kept."""
+        begins = {temporary_prefix(name) for name in (PLAN_FILE, *map(file_name, plan.runs))}
+        for path in self.root.glob(".*"):
+            with suppress(OSError):
+                stale = time.time() - path.stat().st_mtime > STALE_SECONDS
+                if stale and any(path.name.startswith(begin) for begin in begins):
+                    path.unlink()
+
+    def fault(self, settings: RunSettings, model_digest: str) -> str | None:
+        """Why a run must be played (again): "missing", or what is wrong with its file; None if the file is good."""
+        path = self.path(settings)
+        if not path.exists():
+            return "missing"
+        try:
+            with locate_errors(label(path)):
+                identity, made_from = verify(read_bytes(path))
+        except BadInputError as error:
+            return str(error)
+        if identity != settings.identity:
+            return f"{label(path)}: holds another run"
+        if made_from != model_digest:
+            return f"{label(path)}: was made from another version of {settings.model}"
+        return None
+
+    def write(self, settings: RunSettings, content: bytes) -> None:
+        """Write a run's file."""
+        try:
+            write_atomically(self.path(settings), lambda file: file.write(content))
+        except DiskError as error:
+            raise DiskError(f"{error}, finished runs are kept") from None
+
+    def log(self, text: str) -> Path:
+        """Append to the log of failures; symbolic links are not followed."""
+        path = self.root / LOG_FILE
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666)
+            with open(handle, "a", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(text)
+        except OSError as error:
+            remedy = "remove it, or choose another --out"
+            raise unwritten(f"{label(path)}: cannot be written", error, remedy) from None
+        return path

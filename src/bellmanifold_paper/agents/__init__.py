@@ -1,0 +1,1 @@
+"""Agents that only the paper needs."""
