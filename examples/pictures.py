@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 import bellmanifold as bm
+import bellmanifold_paper as paper
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold_paper.identifiability import flat_cones, improper_mass_sweep
 
@@ -118,7 +119,7 @@ def manifold() -> Figure:
     """The surface of all action values that agree with one observation, and the curve that two observations leave."""
     moves = {("A", "walk"): Move(-1.0, {"B": 1.0}), ("B", "left"): Move(-0.5, {"goal": 1.0})}
     model = from_moves("crease", moves | {("B", "right"): Move(0.0, {"goal": 1.0})}, start="A")
-    known = bm.hausdorff.tabular_manifold(bm.Dataset.from_pairs(model, [("A", "walk")]), prior_scale=1.0)
+    known = paper.hausdorff.tabular_manifold(bm.Dataset.from_pairs(model, [("A", "walk")]), prior_scale=1.0)
     left, right = np.meshgrid(np.linspace(-2.5, 2.5, 101), np.linspace(-2.5, 2.5, 101))
     walk = model.reward[0] + np.maximum(left, right)
     density = np.exp(jax.vmap(known.log_density)(np.stack([walk, left, right], axis=-1).reshape(-1, 3)))

@@ -11,6 +11,7 @@ from problems import random_problem
 from scipy import stats
 
 import bellmanifold as bm
+import bellmanifold_paper as paper
 from bellmanifold import envs
 from bellmanifold.cli.main import run
 from bellmanifold.errors import BadInputError, UnsupportedError
@@ -267,7 +268,7 @@ def test_noise_with_repeats_against_quadrature(noise, sampler):
     """Four or five means within 4 standard errors of 64 chains, and 1e-3 for the grid: false alarms 9e-4 a law. The
     spread between chains is an honest error also where HMC's R-hat, near its limit here, says they mix slowly."""
     model, data = two_state()
-    drawn = bm.sample_chains(model, data, noise, prior=PRIOR, sampler=sampler, chains=64, draws=1000, seed=1)
+    drawn = paper.sample_chains(model, data, noise, prior=PRIOR, sampler=sampler, chains=64, draws=1000, seed=1)
     assert drawn.trustworthy or sampler == "hmc"
     stay, go = drawn.draws.q.values[:, :, 0], drawn.draws.q.values[:, :, 1]
     quantities = [stay, go, go**2, stay > go]
@@ -301,7 +302,7 @@ def test_linear_values_against_quadrature():
     model = envs.four_state()
     features = {key: [1.0, float(k) - 2.0] for k, key in enumerate(model.pair_index)}
     data, epsilon = Dataset.complete(model), 0.7
-    drawn = bm.sample_chains(
+    drawn = paper.sample_chains(
         model, data, Relaxed(epsilon), linear(model, features), PRIOR, sampler="nuts", chains=64, draws=1000
     )
     assert drawn.trustworthy
@@ -356,7 +357,7 @@ def test_nuts_is_calibrated_with_inferred_noise():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (lambda m, d: bm.sample_chains(m, d, KnownScale(0.0)), "noise sd is 0.0"),
+        (lambda m, d: paper.sample_chains(m, d, KnownScale(0.0)), "noise sd is 0.0"),
         (lambda m, d: KnownScale(0.5, StudentT(-1.0)), "degrees"),
         (lambda m, d: HalfNormal(0.0), "prior scale of the noise"),
         (lambda m, d: NormalPrior(-1.0), "prior_scale"),
@@ -368,11 +369,11 @@ def test_nuts_is_calibrated_with_inferred_noise():
         (lambda m, d: sampled(m, d, lambda theta: theta[:1]), r"shape \(1,\)"),
         (lambda m, d: sampled(m, d, lambda theta: jnp.log(theta) * jnp.inf), "not finite"),
         (lambda m, d: sampled(m, d, lambda theta: theta.astype(jnp.float32)), "float32"),
-        (lambda m, d: bm.sample_chains(m, d, KnownScale(1.0), chains=1), "chains is 1"),
-        (lambda m, d: bm.sample_chains(m, d, Relaxed(-1.0)), "epsilon"),
-        (lambda m, d: bm.sample_chains(m, d, KnownScale(1.0), seed=-1), "seed is -1"),
-        (lambda m, d: bm.sample_chains(m, d, KnownScale(1.0), Parametrisation(0, jnp.sin)), "Q_theta has 0 parameters"),
-        (lambda m, d: bm.sample_chains(m, d, ThreeScales()), r"noise scale has shape \(3,\): make it a number"),
+        (lambda m, d: paper.sample_chains(m, d, KnownScale(1.0), chains=1), "chains is 1"),
+        (lambda m, d: paper.sample_chains(m, d, Relaxed(-1.0)), "epsilon"),
+        (lambda m, d: paper.sample_chains(m, d, KnownScale(1.0), seed=-1), "seed is -1"),
+        (lambda m, d: paper.sample_chains(m, d, KnownScale(1.0), Parametrisation(0, jnp.sin)), "Q_theta has 0 parameters"),
+        (lambda m, d: paper.sample_chains(m, d, ThreeScales()), r"noise scale has shape \(3,\): make it a number"),
         (lambda m, d: sampled(m, d, lambda theta: jnp.sqrt(theta * 0.0)), "gradient is not finite"),
         (lambda m, d: bm.posterior(m, d, epsilon=0.5, engine="nuts", samples=2**25), "numbers to fit in memory"),
         (lambda m, d: bm.posterior(m, d, epsilon=0.5, engine="hmc", proper_only=True), "proper_only"),
@@ -397,7 +398,7 @@ class ThreeScales(KnownScale):
 
 
 def sampled(model, data, function):
-    return bm.sample_chains(model, data, KnownScale(1.0), Parametrisation(2, function))
+    return paper.sample_chains(model, data, KnownScale(1.0), Parametrisation(2, function))
 
 
 @pytest.mark.parametrize("engine", ["hmc", "nuts"])
@@ -409,9 +410,9 @@ def test_what_has_no_gradient_is_refused(engine):
             bm.posterior(model, data, engine=engine, **options)
         assert error.value.exit_code == 3
     with pytest.raises(UnsupportedError, match="chart"):
-        bm.sample_chains(model, data, Relaxed(0.5, Uniform()), sampler=engine)
+        paper.sample_chains(model, data, Relaxed(0.5, Uniform()), sampler=engine)
     with pytest.raises(UnsupportedError, match="chart"):
-        bm.sample_chains(model, data, Relaxed(0.0), sampler=engine)
+        paper.sample_chains(model, data, Relaxed(0.0), sampler=engine)
 
 
 @pytest.mark.slow

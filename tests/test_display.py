@@ -7,6 +7,7 @@ import pytest
 from by_hand import summary_of
 
 import bellmanifold as bm
+import bellmanifold_paper as paper
 from bellmanifold._util.display import Card, as_html, as_table, as_text, with_error
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError
@@ -99,7 +100,7 @@ def test_tables_say_what_the_objects_say(shown):
     )
     data = shown["Dataset"].to_frame()
     assert data.next.tolist()[1] == "goal"
-    curve = bm.evidence_curve(MODEL, DATA, [1.0, 2.0])
+    curve = paper.evidence_curve(MODEL, DATA, [1.0, 2.0])
     assert curve.to_frame().prior_scale.tolist() == [1.0, 2.0]
     assert repr(curve).startswith("EvidenceCurve(2 prior scales from 1 to 2)\n  largest log evidence -")
     assert len(repr(curve)) < 300
@@ -169,7 +170,7 @@ def test_warnings_keep_their_remedy():
     text = as_text(Card("Summary(...)", ["a fact"], [warning]))
     assert " ".join(text.split()) == f"Summary(...) warning: {warning} a fact"
     assert max(map(len, text.splitlines())) <= 100
-    curve = bm.evidence_curve(MODEL, DATA, [1.0, 2.0])
+    curve = paper.evidence_curve(MODEL, DATA, [1.0, 2.0])
     assert "nothing is explored any more" in " ".join(repr(curve).split())
 
 
@@ -316,7 +317,7 @@ def test_long_tables_begin_with_what_matters():
 
 def test_improper_mass_shows_itself():
     data = bm.Dataset.complete(bm.envs.two_state())
-    found = bm.identifiability.improper_mass_sweep(data, [0.1, 1.0], [10.0], [1.0, 0.9])
+    found = paper.identifiability.improper_mass_sweep(data, [0.1, 1.0], [10.0], [1.0, 0.9])
     assert repr(found).startswith("ImproperMass(2 tolerances, 1 prior scale, 2 discounts)\n  largest improper mass")
     table = found.to_frame()
     assert " ".join(table.columns) == "discount prior_scale epsilon probability probability_se"

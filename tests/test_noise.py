@@ -6,6 +6,7 @@ import pytest
 from scipy import integrate, stats
 
 import bellmanifold as bm
+import bellmanifold_paper as paper
 from bellmanifold import envs
 from bellmanifold.chart.batch import batch_chart
 from bellmanifold.envs.building import Move, from_moves
@@ -266,7 +267,7 @@ def test_what_is_no_prior_and_no_noise_is_refused():
     with pytest.raises(UnsupportedError, match="no gradient"):
         bm.posterior(model, repeats, noise_sd=0.5, noise=Uniform())
     with pytest.raises(BadInputError, match="prior_scales is empty"):
-        bm.evidence_curve(model, repeats, [])
+        paper.evidence_curve(model, repeats, [])
     summary = bm.posterior(model, Dataset.complete(model))
     with pytest.raises(BadInputError, match="one pair of each"):
         summary.policy_probability(np.array([0, 1]))

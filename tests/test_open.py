@@ -8,6 +8,7 @@ from problems import random_problem
 from toy_agents import Toy
 
 import bellmanifold as bm
+import bellmanifold_paper as paper
 from bellmanifold import envs, figures
 from bellmanifold.agents.memory import Memory
 from bellmanifold.envs.building import with_action_order
@@ -382,18 +383,18 @@ def test_public_names_and_protocol():
         (lambda model: bm.learn(model, "q-learning", episodes=1, runs=1), "learn"),
         (lambda model: run_episodes(model, Toy(envs.two_state(), 0.0), 1, 0), "simulation"),
         (bm.to_gymnasium, "simulation"),
-        (bm.identifiability.flat_cones, "identifiability.flat_cones"),
-        (lambda model: bm.identifiability.flat_direction(seen(model), POLICY), "identifiability.flat_direction"),
-        (lambda model: bm.identifiability.likelihood_mass(seen(model), POLICY, 1.0), "identifiability.likelihood_mass"),
+        (paper.identifiability.flat_cones, "identifiability.flat_cones"),
+        (lambda model: paper.identifiability.flat_direction(seen(model), POLICY), "identifiability.flat_direction"),
+        (lambda model: paper.identifiability.likelihood_mass(seen(model), POLICY, 1.0), "identifiability.likelihood_mass"),
         (
-            lambda model: bm.identifiability.best_linear_fit(seen(model), np.ones((4, 1))),
+            lambda model: paper.identifiability.best_linear_fit(seen(model), np.ones((4, 1))),
             "identifiability.best_linear_fit",
         ),
         (
-            lambda model: bm.identifiability.improper_mass_sweep(seen(model), [1.0], [1.0]),
+            lambda model: paper.identifiability.improper_mass_sweep(seen(model), [1.0], [1.0]),
             "identifiability.improper_mass_sweep",
         ),
-        (lambda model: bm.hausdorff.tabular_manifold(seen(model)), "hausdorff.manifold"),
+        (lambda model: paper.hausdorff.tabular_manifold(seen(model)), "hausdorff.manifold"),
     ],
 )
 def test_what_needs_a_whole_problem_says_so(call, what):
@@ -411,10 +412,10 @@ def seen(model):
 @pytest.mark.parametrize(
     "call",
     [
-        lambda data: bm.identifiability.likelihood_mass(data, np.array([1]), 1.0),
-        lambda data: bm.identifiability.best_linear_fit(data, np.ones((2, 1))),
-        lambda data: bm.identifiability.improper_mass_sweep(data, [1.0], [1.0]),
-        bm.hausdorff.tabular_manifold,
+        lambda data: paper.identifiability.likelihood_mass(data, np.array([1]), 1.0),
+        lambda data: paper.identifiability.best_linear_fit(data, np.ones((2, 1))),
+        lambda data: paper.identifiability.improper_mass_sweep(data, [1.0], [1.0]),
+        paper.hausdorff.tabular_manifold,
     ],
 )
 def test_methods_that_know_no_own_sds_refuse_them(call):

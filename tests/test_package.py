@@ -22,6 +22,7 @@ HEAVY += ("rich", "scipy", "xarray")
 BESIDE_THE_NUMBERS = ("arviz_stats", "blackjax", "gymnasium", "h5py", "matplotlib", "pandas", "plotly", "xarray")
 ANSWERS = """
 import bellmanifold as bm
+import bellmanifold_paper as paper
 model = bm.load_model("env:two-state")
 data = bm.Dataset.from_pairs(model, [("s1", "go")])
 bm.check(model), bm.solve(model), bm.posterior(model, data, samples=1024).to_dict()
@@ -56,7 +57,7 @@ def test_the_citation_names_the_paper_and_this_version():
 
 
 def test_modules_are_found_after_a_fresh_import():
-    found = "bm.errors, bm.kernels, bm.noise, bm.parametrisation, bm.priors"
+    found = "bm.errors, bm.kernels, bm.noise, paper.parametrisation, paper.priors"
     assert "jax" in loaded_after(f"import bellmanifold as bm\nassert bm.errors.BadInputError\n{found}")
 
 

@@ -15,6 +15,7 @@ from problems import random_problem, seen
 from scipy import stats
 
 import bellmanifold as bm
+import bellmanifold_paper as paper
 from bellmanifold import envs
 from bellmanifold.chart.batch import batch_chart
 from bellmanifold.envs.building import Move, from_moves
@@ -552,7 +553,7 @@ def test_exact_posterior_is_calibrated_at_length(rng):
 def test_evidence_curve():
     model = envs.deep_sea(3)
     data = Dataset.from_pairs(model, [("0,0", "right"), ("1,1", "left")])
-    curve = bm.evidence_curve(model, data, [0.1, 1.0, 10.0])
+    curve = paper.evidence_curve(model, data, [0.1, 1.0, 10.0])
     assert curve.log_evidence[0] > curve.log_evidence[1] > curve.log_evidence[2]
     assert "explor" in curve.warning
 
@@ -562,7 +563,7 @@ def test_evidence_curve_against_enumeration():
     for model in (envs.deep_sea(2), envs.swirl(2)):
         data = seen(model, np.arange(model.n_pairs) > 0)
         scales = [0.5, 2.0, 10.0]
-        curve = bm.evidence_curve(model, data, scales, epsilon=0.3)
+        curve = paper.evidence_curve(model, data, scales, epsilon=0.3)
         exact = [by_mixture(relaxed_target(data, 0.3, scale)).log_evidence for scale in scales]
         value, se = (np.array([getattr(estimate, name) for estimate in exact]) for name in ("value", "se"))
         assert np.all(np.abs(curve.log_evidence - value) <= 5 * np.hypot(curve.se, se) + 1e-6)
@@ -735,7 +736,7 @@ for wrong in (
     lambda: bm.posterior(model, data, engine="magic"),
     lambda: bm.posterior(model, data, kernel="box"),
     lambda: bm.posterior(model, data, infer_noise="yes"),
-    lambda: bm.sample_chains(model, data, Relaxed(0.5), sampler="gibbs"),
+    lambda: paper.sample_chains(model, data, Relaxed(0.5), sampler="gibbs"),
 ):
     try:
         wrong()

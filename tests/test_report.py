@@ -16,7 +16,7 @@ import pytest
 from toy_agents import play_here, record_run
 
 import bellmanifold as bm
-from bellmanifold.cli.paper import ledger_section
+from bellmanifold_lab.report.ledger import ledger_section
 from bellmanifold.errors import BadInputError
 from bellmanifold.learning.routes import read_routes
 from bellmanifold.learning.run_file import require_fit

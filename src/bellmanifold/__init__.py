@@ -13,9 +13,7 @@ from bellmanifold.envs.registration import register_environments
 if TYPE_CHECKING:
     from bellmanifold import envs as envs
     from bellmanifold import errors as errors
-    from bellmanifold import figures as figures
-    from bellmanifold import kernels as kernels
-    from bellmanifold import noise as noise
+    from bellmanifold import pictures as figures
     from bellmanifold.decisions.advice import Advice as Advice
     from bellmanifold.decisions.advice import advise as advise
     from bellmanifold.envs.building import Move as Move
@@ -32,67 +30,60 @@ if TYPE_CHECKING:
     from bellmanifold.learning.learning import learn as learn
     from bellmanifold.mdp.checks import check as check
     from bellmanifold.mdp.solver import solve as solve
+    from bellmanifold.posteriors import kernels as kernels
+    from bellmanifold.posteriors import noise as noise
     from bellmanifold.posteriors.inference import posterior as posterior
     from bellmanifold.posteriors.summary import Summary as Summary
     from bellmanifold.problem.dataset import Dataset as Dataset
     from bellmanifold.problem.observation import Observation as Observation
     from bellmanifold.problem.pruning import pruned as pruned
     from bellmanifold.problem.ssp import SSP as SSP
-    from bellmanifold_lab.explorer.notebook import explore as explore
-    from bellmanifold_paper import hausdorff, identifiability, parametrisation, priors
-    from bellmanifold_paper.engines.gradient import sample_chains as sample_chains
-    from bellmanifold_paper.evidence import evidence_curve as evidence_curve
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "Advice": "decisions.advice",
-    "Dataset": "data",
-    "Move": "envs.building",
-    "Observation": "observation",
-    "SSP": "ssp",
-    "Summary": "posteriors.summary",
-    "advise": "decisions.advice",
-    "check": "health",
-    "evidence_curve": "posteriors.evidence",
-    "explore": "explorer.notebook",
-    "from_arrays": "formats.arrays",
-    "from_edges": "formats.road_tables",
-    "from_gymnasium": "formats.gymnasium",
-    "from_moves": "envs.building",
-    "from_networkx": "formats.networks",
-    "learn": "runs.learning",
-    "load_data": "formats.observations",
-    "load_model": "models",
-    "posterior": "posteriors.inference",
-    "pruned": "pruning",
-    "sample_chains": "posteriors.gradient",
-    "solve": "solver",
-    "to_gymnasium": "formats.gymnasium",
-    "write_data": "formats.observations",
-    "write_problem": "formats.problem",
+    "Advice": "bellmanifold.decisions.advice",
+    "Dataset": "bellmanifold.problem.dataset",
+    "Move": "bellmanifold.envs.building",
+    "Observation": "bellmanifold.problem.observation",
+    "SSP": "bellmanifold.problem.ssp",
+    "Summary": "bellmanifold.posteriors.summary",
+    "advise": "bellmanifold.decisions.advice",
+    "check": "bellmanifold.mdp.checks",
+    "explore": "bellmanifold_lab.explorer.notebook",
+    "from_arrays": "bellmanifold.io.arrays",
+    "from_edges": "bellmanifold.io.road_tables",
+    "from_gymnasium": "bellmanifold.io.gymnasium",
+    "from_moves": "bellmanifold.envs.building",
+    "from_networkx": "bellmanifold.io.networks",
+    "learn": "bellmanifold.learning.learning",
+    "load_data": "bellmanifold.io.observations",
+    "load_model": "bellmanifold.io.models",
+    "posterior": "bellmanifold.posteriors.inference",
+    "pruned": "bellmanifold.problem.pruning",
+    "solve": "bellmanifold.mdp.solver",
+    "to_gymnasium": "bellmanifold.io.gymnasium",
+    "write_data": "bellmanifold.io.observations",
+    "write_problem": "bellmanifold.io.problem",
 }
-_MODULES = (
-    "envs",
-    "errors",
-    "figures",
-    "hausdorff",
-    "identifiability",
-    "kernels",
-    "noise",
-    "parametrisation",
-    "priors",
-)
+"""Public name -> the module that has it. `explore` is the laboratory's: the only name that is not the library's own."""
+_MODULES = {
+    "envs": "bellmanifold.envs",
+    "errors": "bellmanifold.errors",
+    "figures": "bellmanifold.pictures",
+    "kernels": "bellmanifold.posteriors.kernels",
+    "noise": "bellmanifold.posteriors.noise",
+}
 
 __all__ = ["__version__", *_HOME, *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return importlib.import_module(f"bellmanifold.{name}")
+        return importlib.import_module(_MODULES[name])
     if name not in _HOME:
         raise AttributeError(f"module 'bellmanifold' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"bellmanifold.{_HOME[name]}"), name)
+    value = getattr(importlib.import_module(_HOME[name]), name)
     globals()[name] = value
     return value
 

@@ -110,7 +110,7 @@ def manifold(
     if observed > parameters:
         raise UnsupportedError(
             f"{observed} observed pairs leave no manifold among {parameters} parameters: use a relaxed posterior, "
-            "or bm.identifiability.best_linear_fit for a linear model"
+            "or paper.identifiability.best_linear_fit for a linear model"
         )
     found = q_of(jnp.zeros(parameters))
     if found.shape != (data.model.n_pairs,) or not bool(jnp.isfinite(found).all()):

@@ -12,14 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal, get_args
 
-EngineName = Literal["auto", "chart", "mixture", "hmc", "nuts", "rejection"]
 KernelName = Literal["gaussian", "uniform"]
 LawsName = Literal["known", "deterministic", "dirichlet"]
 Method = Literal["vi", "pi", "lp"]
 SWITCHES = ("infer_noise", "proper_only", "costs_only", "stated_noise")
 """Options that are on or off."""
-CHOICES = {"engine": EngineName, "kernel": KernelName, "laws": LawsName, "method": Method}
-"""Options whose value is a word, and their possible values."""
+CHOICES = {"kernel": KernelName, "laws": LawsName, "method": Method}
+"""Options whose value is one of a few words."""
 NUMBERS = (
     *("epsilon", "prior_scale", "prior_mean", "noise_sd", "trial_sd", "concentration"),
     *("discount", "samples", "top", "seed"),
@@ -29,8 +28,11 @@ BELIEFS = ("reward_belief", "cost_belief")
 """Options whose value is a mean and a standard deviation."""
 FLAT = "flat"
 """The value of `prior_scale` that is a word."""
-_NAMES = "|".join(name.replace("_", "-") for name in (*SWITCHES, *CHOICES, *NUMBERS, *BELIEFS))
-_WORDS = "|".join(word for words in CHOICES.values() for word in get_args(words))
+ENGINE = "engine"
+ENGINES = ("auto", "chart", "mixture", "rejection", "hmc", "nuts")
+"""Names of engines that messages recommend; others may be plugged in."""
+_NAMES = "|".join(name.replace("_", "-") for name in (*SWITCHES, ENGINE, *CHOICES, *NUMBERS, *BELIEFS))
+_WORDS = "|".join((*ENGINES, *(word for words in CHOICES.values() for word in get_args(words))))
 _VALUE = rf"-?\d[\d.]*(?:e[+-]?\d+)?\b|[A-Z]+\b|(?:{_WORDS}|{FLAT})\b"
 _FLAG = re.compile(rf"(\b(?:no|leave|without) )?--({_NAMES})(?![\w-])(?: ({_VALUE}))?")
 _BEGINS = re.compile(rf"^({'|'.join(name for name in (*SWITCHES, *NUMBERS, *BELIEFS) if '_' in name)})\b(?!=)")
@@ -77,4 +79,4 @@ def _parameter(found: re.Match[str]) -> str:
         return f"{name}=True" + (f" {value}" if value else "")
     if value is None:
         return f"{before}{name}"
-    return f"{before}{name}=" + (f'"{value}"' if name in CHOICES or value == FLAT else value)
+    return f"{before}{name}=" + (f'"{value}"' if name in (ENGINE, *CHOICES) or value == FLAT else value)

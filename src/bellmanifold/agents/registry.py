@@ -2,20 +2,23 @@
 
 To add an agent, write it in a file of its own as a class that takes a problem and a settings record, declare its
 options in that record, and add an entry to `KINDS`, where `learn` and plans find it. Its module is imported only
-when an agent is made.
+when an agent is made. Another package plugs its agents in by the entry point `bellmanifold.agents`: an `AgentKind`, or
+anything that `kind_of` takes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from inspect import signature
 from typing import Any
 
 from bellmanifold._util.limits import NUMBERS
+from bellmanifold._util.plugins import load, names, plugged_in
 from bellmanifold.agents import settings as records
 from bellmanifold.agents.agent import Agent
 from bellmanifold.agents.settings import NOISE, Option, Options, Value, options_of
@@ -104,7 +107,7 @@ class AgentKind:
         for name, value in chosen.items():
             if name not in options:
                 has = ", ".join(options) or "no options"
-                able = ", ".join(other.name for other in AGENTS.values() if name in other.options)
+                able = ", ".join(other.name for other in every_agent() if name in other.options)
                 other = f", or use one that has it: {able}" if able else ""
                 raise BadInputError(f"{self.name} has no option {quote(name)}: it has {has}; leave it out{other}")
             if not options[name].allows(value):
@@ -114,13 +117,6 @@ class AgentKind:
         if len(rivals) > 1:
             raise BadInputError(f"{' and '.join(rivals)} exclude each other: noise replaces the tolerance; give one")
         return {name: chosen.get(name, option.default) for name, option in options.items()}
-
-
-def find_agent(name: str) -> AgentKind:
-    """The kind of agent with the given name."""
-    if name not in AGENTS:
-        raise BadInputError(f"unknown agent {quote(name)}: choose from {', '.join(AGENTS)}")
-    return AGENTS[name]
 
 
 def kind_of(agent: Any) -> AgentKind:
@@ -146,7 +142,7 @@ def kind_of(agent: Any) -> AgentKind:
         name = str(getattr(agent, "__name__", type(agent).__name__))
         return AgentKind(name, *own, partial(_made, agent), needs_laws=False, needs_problem=True)
     raise BadInputError(
-        f"agent is {kind_of_value(agent)}: give a name ({', '.join(list(AGENTS)[:3])}, ...), an object with "
+        f"agent is {kind_of_value(agent)}: give a name ({', '.join(agent_names()[:3])}, ...), an object with "
         "policy(rng) and observe(pairs, rewards), or a class whose objects have these methods"
     )
 
@@ -218,7 +214,7 @@ def check_supported(kind: AgentKind, world: World, given: Options) -> None:
     if resolved.get("concentration") is not None and resolved.get("laws") not in (None, "dirichlet"):
         raise BadInputError("concentration is that of a Dirichlet prior: give --laws dirichlet too, or leave it out")
     if kind.needs_laws and laws == "known" and not world.has_laws:
-        able = ", ".join(other.name for other in AGENTS.values() if not other.needs_laws)
+        able = ", ".join(other.name for other in every_agent() if not other.needs_laws)
         learns = "--laws deterministic or --laws dirichlet, or " if "laws" in resolved else ""
         raise UnsupportedError(
             f"{kind.name} needs the transition laws of what it visited, and {quote(name)} has no table P: "
@@ -236,14 +232,14 @@ def check_supported(kind: AgentKind, world: World, given: Options) -> None:
         )
 
 
-def _call(path: str, *arguments: Any) -> Any:
-    """Import a module of this package and call its class or function, given as `module.Name`."""
-    module, name = path.split(".")
-    return getattr(import_module(f"bellmanifold.agents.{module}"), name)(*arguments)
+def call(module: str, name: str, *arguments: Any) -> Any:
+    """Import a module and call its class or function of this name."""
+    return getattr(import_module(module), name)(*arguments)
 
 
 def _kind(name: str, about: str, settings: Callable[..., Any], path: str, **more: Any) -> AgentKind:
-    return AgentKind(name, about, settings, partial(_call, path), **more)
+    module, maker = path.split(".")
+    return AgentKind(name, about, settings, partial(call, f"bellmanifold.agents.{module}", maker), **more)
 
 
 KINDS = (
@@ -261,22 +257,6 @@ KINDS = (
         fixed={"epsilon": 0.0, "noise_sd": None, "infer_noise": False, "stated_noise": False},
         needs_exact_rewards=True,
     ),
-    _kind(
-        "bayes-br-hmc",
-        "the same by Hamiltonian Monte Carlo, as the paper ran it",
-        records.HMCSettings,
-        "bayes_hmc.BayesHMC",
-        fixed={"replan": False},
-        make_block=partial(_call, "bayes_hmc.block_of_agents"),
-    ),
-    _kind("bayes-td", "Bayesian TD on the best of the previous means", records.DrawSettings, "bayes_td.BayesTD"),
-    _kind(
-        "bayes-td-en",
-        "Bayesian TD on an ensemble of previous samples",
-        records.EnsembleSettings,
-        "bayes_td.BayesTDEnsemble",
-    ),
-    _kind("bayes-td-max", "Bayesian TD on the previous mean of the best", records.DrawSettings, "bayes_td.BayesTDMax"),
     _kind(
         "psrl",
         "solves a problem drawn from a Dirichlet posterior over the laws",
@@ -298,4 +278,34 @@ KINDS = (
     ),
 )
 AGENTS: dict[str, AgentKind] = {kind.name: kind for kind in KINDS}
-"""Name -> kind of agent."""
+"""Name -> kind of agent: the library's own, and those that are plugged in as far as they were asked for."""
+
+
+def find_agent(name: str) -> AgentKind:
+    """The kind of agent with the given name, the library's own or one that is plugged in.
+
+    Raises:
+        BadInputError: if there is none of this name.
+        UnsupportedError: if the package that has it is not installed, or cannot be imported.
+    """
+    if name not in AGENTS:
+        if name not in names("agent"):
+            raise BadInputError(f"unknown agent {quote(name)}: choose from {', '.join(agent_names())}")
+        found = load("agent", name)
+        if not isinstance(found, AgentKind):
+            found = replace(kind_of(found), name=name)
+        AGENTS[name] = found
+    return AGENTS[name]
+
+
+def agent_names() -> list[str]:
+    """The names of all agents that can be asked for."""
+    return list(dict.fromkeys([*AGENTS, *names("agent")]))
+
+
+def every_agent() -> list[AgentKind]:
+    """The kinds of all agents that are here: the library's own, and plug-ins that can be imported."""
+    for name in plugged_in("agent"):
+        with suppress(UnsupportedError):
+            find_agent(name)
+    return list(AGENTS.values())

@@ -4,7 +4,8 @@ Each field is an option: its name is the one used in plans and on the command li
 field defines its default, its valid values and what an error message asks for. So a new option is one line here; the
 agent reads it from its settings record. An option shared by several agents belongs in a common base record.
 
-All records are in this module, which imports nothing heavy: `learn` and plans check options without the agents.
+The records of the library's agents are in this module, which imports nothing heavy: `learn` and plans check options
+without the agents. What an agent of another package declares is in that package.
 """
 
 from __future__ import annotations
@@ -21,8 +22,6 @@ Options: TypeAlias = Mapping[str, Value]
 
 LARGEST = 1e100
 """Largest option value: numbers are squared and multiplied in the computations."""
-MEMBERS = 100
-"""Ensemble size of `bayes-td-en`: the paper's for deterministic problems (it uses 10 for the stochastic one)."""
 NOISE = ("noise_sd", "infer_noise", "stated_noise")
 """Options that replace `epsilon` and are mutually exclusive."""
 
@@ -103,7 +102,7 @@ class PlanSettings:
 
 @dataclass(frozen=True)
 class DrawSettings(PlanSettings):
-    """Options shared by agents that draw action values from a posterior; all options of `bayes-td` and `bayes-td-max`.
+    """Options shared by agents that draw action values from a posterior.
 
     Attributes:
         epsilon: tolerance: sd of the residual of an observed pair's equation (or TD target); 0 is exact.
@@ -118,17 +117,6 @@ class DrawSettings(PlanSettings):
     prior_mean: float = number(0.0)
     noise_sd: float | None = positive(None)
     optimism: int = whole(1)
-
-
-@dataclass(frozen=True)
-class EnsembleSettings(DrawSettings):
-    """`bayes-td-en`.
-
-    Attributes:
-        members: ensemble size: number of samples of the previous posterior, each with its own TD targets.
-    """
-
-    members: int = whole(MEMBERS)
 
 
 @dataclass(frozen=True)
@@ -154,18 +142,6 @@ class SamplingSettings(DrawSettings):
     concentration: float | None = concentrated(None)
     explore: Literal["thompson", "directed"] = choice("thompson", "directed")
     until_loss: float | None = not_negative(None)
-
-
-@dataclass(frozen=True)
-class HMCSettings(DrawSettings):
-    """`bayes-br-hmc`, whose chains need a positive tolerance.
-
-    Attributes:
-        tuning: the paper's first rule, or its second attempt.
-    """
-
-    epsilon: float = positive(0.01)
-    tuning: Literal["paper", "retuned"] = choice("paper", "retuned")
 
 
 @dataclass(frozen=True)

@@ -10,20 +10,10 @@ import os
 from collections.abc import Iterator, MutableMapping
 from glob import escape, glob
 
-AGENTS = (
-    "bayes-br",
-    "manifold",
-    "bayes-br-hmc",
-    "bayes-td",
-    "bayes-td-en",
-    "bayes-td-max",
-    "psrl",
-    "rlsvi",
-    "q-learning",
-    "ucb-q",
-    "nearest",
-)
-"""Names of the agents: importing the registry would make completion too slow."""
+from bellmanifold._util.plugins import names
+
+OWN_AGENTS = ("bayes-br", "manifold", "psrl", "rlsvi", "q-learning", "ucb-q", "nearest")
+"""The library's agents: importing their registry would make completion too slow."""
 SCHEMES = ("env", "gym")
 PREFIX = "_BELLMANIFOLD_PREFIX"
 """Environment variable that holds the prefix before the word that Bash completes."""
@@ -64,7 +54,12 @@ def data_files(incomplete: str) -> list[str]:
 
 def agents(incomplete: str) -> list[str]:
     """Agents whose names begin with `incomplete`."""
-    return [name for name in AGENTS if name.startswith(incomplete)]
+    return [name for name in (*OWN_AGENTS, *names("agent")) if name.startswith(incomplete)]
+
+
+def engines(incomplete: str) -> list[str]:
+    """Engines whose names begin with `incomplete`."""
+    return [name for name in ("auto", "chart", *names("engine")) if name.startswith(incomplete)]
 
 
 def _references(incomplete: str) -> Iterator[str]:

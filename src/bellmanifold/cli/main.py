@@ -19,7 +19,7 @@ from bellmanifold._util.stderr import remark
 from bellmanifold.cli.advise import advise
 from bellmanifold.cli.completion import mend_words
 from bellmanifold.cli.learn import learn
-from bellmanifold.cli.paper import add_reproduce
+from bellmanifold.cli.plugged import PluggedGroup
 from bellmanifold.cli.posterior import posterior
 from bellmanifold.cli.shared_options import Discount
 from bellmanifold.cli.terminal import (
@@ -37,10 +37,6 @@ from bellmanifold.cli.terminal import (
     say,
 )
 from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError, StoppedError, count_of, listed, shorten
-from bellmanifold_lab.commands.demo import demo
-from bellmanifold_lab.commands.explore import explore
-from bellmanifold_lab.commands.report import report
-from bellmanifold_lab.commands.sweep import sweep
 
 # Typer raises Click's exceptions, from its own copy of Click or from Click itself, depending on its version.
 NO_NUMBER = re.compile(
@@ -53,6 +49,7 @@ _UsageError: Any = typer.BadParameter.__mro__[1]
 _ClickException: Any = typer.BadParameter.__mro__[2]
 
 app = typer.Typer(
+    cls=PluggedGroup,
     help="Bayesian learning in stochastic shortest path problems.",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -63,12 +60,7 @@ env_app = typer.Typer(help="Look at problems: built-in ones, files, Gymnasium's.
 app.add_typer(env_app, name="env")
 app.command("posterior")(posterior)
 app.command("advise")(advise)
-app.command("explore")(explore)
 app.command("learn")(learn)
-app.command("sweep")(sweep)
-add_reproduce(app)
-app.command("report")(report)
-app.command("demo")(demo)
 
 
 def _print_version(wanted: bool | None) -> None:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from bellmanifold._util.interrupts import interruptible
-from bellmanifold._util.options import EngineName, KernelName, LawsName
+from bellmanifold._util.options import KernelName, LawsName
 from bellmanifold._util.progress import show_progress
-from bellmanifold.cli.completion import data_files
+from bellmanifold.cli.completion import data_files, engines
 from bellmanifold.cli.terminal import Prune, check_picture, complain, refusing, report_dropped, save_picture
 from bellmanifold.errors import BadInputError, quote
 from bellmanifold.io.files import label, locate_errors
@@ -98,7 +98,14 @@ class PosteriorOptions:
     concentration: Annotated[
         float | None, typer.Option(metavar="A", help="Of the Dirichlet prior of open laws; inferred unless given.")
     ] = None
-    engine: Annotated[EngineName, typer.Option(help="How to compute the posterior.")] = "auto"
+    engine: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="How to compute the posterior: auto, chart, or an engine that is plugged in, as mixture.",
+            autocompletion=engines,
+        ),
+    ] = "auto"
     kernel: Annotated[KernelName, typer.Option(help="Shape of the relaxed likelihood.")] = "gaussian"
     noise_sd: Annotated[
         float | None, typer.Option(metavar="ETA", help="Scale of the rewards' noise; every repeat counts.")

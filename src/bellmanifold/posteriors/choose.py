@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-from bellmanifold._util.options import EngineName
+from bellmanifold._util.plugins import names, plugged_in
 from bellmanifold.chart.batch import TooLargeError
-from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.errors import BadInputError, UnsupportedError, quote
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.costs_only import check_batch
 from bellmanifold.posteriors.cuts import Covering, LargeCutError, check_exact, covering
@@ -17,7 +16,6 @@ from bellmanifold.posteriors.leaks import check_leaks, lacking_variance
 from bellmanifold.posteriors.pieces import PIECE
 from bellmanifold.posteriors.system import chart_of
 from bellmanifold.posteriors.target import Target
-from bellmanifold_paper.engines.cells import check_cells
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,21 +23,34 @@ class Choice:
     """A chosen engine.
 
     Attributes:
-        engine: its name; "prior" without data.
+        engine: "prior" (without data), "solver", "importance", "walk", "sparse walk", or the name of a plug-in.
         reason: why it was chosen, if it was not the first choice.
         cover: coordinates for importance sampling.
         known: the single point of a posterior that leaves nothing unknown.
         doubt: why its numbers are not trustworthy, whatever it finds; empty if they may be.
+        refusal: why the chart does not apply, for the message if this engine does not, either; empty if it does.
     """
 
-    engine: Literal["prior", "solver", "importance", "walk", "sparse walk", "mixture", "rejection", "hmc", "nuts"]
+    engine: str
     reason: str = "asked for"
     cover: Covering | None = None
     known: Known | None = None
     doubt: str = ""
+    refusal: str = ""
 
 
-def choose(target: Target, asked: EngineName, budget: Budget) -> Choice:
+OWN = ("auto", "chart")
+"""Engines of the library that are asked for by name; others are plugged in."""
+
+
+def require_engine(asked: str) -> None:
+    """Raise unless an engine of this name can be asked for."""
+    known = (*OWN, *names("engine"))
+    if asked not in known:
+        raise BadInputError(f"engine is {quote(asked)}: choose from {', '.join(known)}")
+
+
+def choose(target: Target, asked: str, budget: Budget) -> Choice:
     """The engine for a posterior.
 
     This is the solver if everything is known, importance sampling if the problem fits a batch chart and has few enough
@@ -48,11 +59,11 @@ def choose(target: Target, asked: EngineName, budget: Budget) -> Choice:
     """
     if target.every_visit is not None:
         return _chains(target, asked)
-    if asked not in ("auto", "chart"):
+    if asked not in OWN:
         _check_options(target, asked, budget)
     if not target.coupled.any():
         return Choice("prior", "no observations: the posterior is the prior")
-    if asked != "auto" and asked != "chart":
+    if asked not in OWN:
         return Choice(asked)
     if target.exact.any():
         check_exact(target)
@@ -79,13 +90,13 @@ def choose(target: Target, asked: EngineName, budget: Budget) -> Choice:
     except LargeCutError as refusal:
         if target.laws is not None:
             return Choice("walk", str(refusal))
-        return enumeration(target, asked, budget, refusal)
+        return enumeration(target, asked, refusal)
     if cover.largest > budget.coordinates:
         return Choice("walk", f"{cover.largest} coordinates are too many for importance sampling")
     return Choice("importance", cover=cover)
 
 
-def _chains(target: Target, asked: EngineName) -> Choice:
+def _chains(target: Target, asked: str) -> Choice:
     """Gradient-based chains, the only engine for repeats whose mean is not sufficient."""
     noise = f"repeats under {target.kernel} noise"
     if isinstance(target.kernel, Uniform):
@@ -106,7 +117,7 @@ def _chains(target: Target, asked: EngineName) -> Choice:
     return Choice(asked)
 
 
-def _check_options(target: Target, asked: EngineName, budget: Budget) -> None:
+def _check_options(target: Target, asked: str, budget: Budget) -> None:
     """Refuse options that engines other than the chart do not have."""
     if target.laws is not None:
         raise UnsupportedError(f"the {asked} engine takes given transition laws only: use --engine chart")
@@ -118,30 +129,20 @@ def _check_options(target: Target, asked: EngineName, budget: Budget) -> None:
         raise BadInputError(f"the {asked} engine has no --samples: leave it out, or use --engine chart")
 
 
-def enumeration(target: Target, asked: EngineName, budget: Budget, refusal: UnsupportedError) -> Choice:
-    """The mixture, after the chart's refusal, if there are few enough cells and no other engine was requested."""
+def enumeration(target: Target, asked: str, refusal: UnsupportedError) -> Choice:
+    """The mixture, after the chart's refusal, if no other engine was requested; it refuses too many cells itself."""
     if not may_enumerate(target, asked):
         raise refusal
-    try:
-        check_cells(target, budget.cells)
-    except UnsupportedError as too_many:
-        raise UnsupportedError(f"{refusal}; {too_many}") from None
-    return Choice("mixture", f"the chart does not apply ({refusal})")
+    return Choice("mixture", f"the chart does not apply ({refusal})", refusal=str(refusal))
 
 
-def may_enumerate(target: Target, asked: EngineName) -> bool:
-    """Whether Proposition 1 describes the posterior and may be used."""
-    may = asked == "auto" and not target.proper_only and target.is_gaussian and not target.prior.flat
+def may_enumerate(target: Target, asked: str) -> bool:
+    """Whether Proposition 1 describes the posterior and may be used, and the engine that sums it is plugged in."""
+    may = (
+        asked == "auto"
+        and "mixture" in plugged_in("engine")
+        and not target.proper_only
+        and target.is_gaussian
+        and not target.prior.flat
+    )
     return may and target.laws is None and bool((target.scale[target.observed] > 0).all())
-
-
-def after_doubt(target: Target, asked: EngineName, budget: Budget, doubt: str) -> Choice:
-    """The engine to try if importance sampling is not trustworthy: enumeration if there are few cells, else a walk."""
-    if may_enumerate(target, asked):
-        try:
-            check_cells(target, budget.cells)
-        except UnsupportedError:
-            pass
-        else:
-            return Choice("mixture", doubt)
-    return Choice("walk", doubt)

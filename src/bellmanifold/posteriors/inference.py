@@ -5,17 +5,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
-from typing import get_args
 
 import numpy as np
 
-from bellmanifold._util.options import EngineName, KernelName, LawsName
+from bellmanifold._util.options import KernelName, LawsName
+from bellmanifold._util.plugins import load
 from bellmanifold._util.progress import show_progress
 from bellmanifold.errors import (
-    BadInputError,
     UnsupportedError,
-    quote,
     require_count,
     require_flags,
     require_kind,
@@ -23,7 +22,7 @@ from bellmanifold.errors import (
     require_whole,
 )
 from bellmanifold.posteriors.budget import Budget
-from bellmanifold.posteriors.choose import Choice, after_doubt, choose, enumeration
+from bellmanifold.posteriors.choose import Choice, choose, enumeration, may_enumerate, require_engine
 from bellmanifold.posteriors.contradictions import among_rewards
 from bellmanifold.posteriors.costs_only import without_payments
 from bellmanifold.posteriors.estimated import Estimate
@@ -43,8 +42,6 @@ from bellmanifold.posteriors.value_prior import Numbers, PairPriors, Scale, Valu
 from bellmanifold.posteriors.walk import by_sparse_walk, by_walk
 from bellmanifold.problem.dataset import Dataset, require_same_problem
 from bellmanifold.problem.ssp import SSP
-from bellmanifold_paper.engines.mixture import mixture
-from bellmanifold_paper.engines.rejection import rejection
 
 
 def posterior(
@@ -52,7 +49,7 @@ def posterior(
     data: Dataset,
     epsilon: float | int | None = None,
     prior_scale: Scale = None,
-    engine: EngineName = "auto",
+    engine: str = "auto",
     kernel: KernelName = "gaussian",
     noise_sd: float | int | None = None,
     infer_noise: bool | LogPrior = False,
@@ -107,8 +104,7 @@ def posterior(
         BadInputError: if arguments are invalid or data contradict each other.
         UnsupportedError: if the method does not apply; the message names one that does.
     """
-    if engine not in get_args(EngineName):
-        raise BadInputError(f"engine is {quote(engine)}: choose from {', '.join(get_args(EngineName))}")
+    require_engine(engine)
     require_numbers(epsilon=epsilon, noise_sd=noise_sd, discount=discount, concentration=concentration)
     require_whole(samples=samples)
     require_count(top=top, seed=seed)
@@ -164,7 +160,7 @@ def posterior(
     return replace(summary, result=result, remarks=remarks, untried=data.untried)
 
 
-def posterior_of(target: Target, budget: Budget | None = None, asked: EngineName = "auto") -> Summary:
+def posterior_of(target: Target, budget: Budget | None = None, asked: str = "auto") -> Summary:
     """The answers of a posterior given as a `Target`, from the requested engine or the one that suits it."""
     budget = Budget() if budget is None else budget
     if asked in ("auto", "chart"):
@@ -175,10 +171,10 @@ def posterior_of(target: Target, budget: Budget | None = None, asked: EngineName
     except UnsupportedError as refusal:
         if choice.engine != "importance":
             raise
-        choice = enumeration(target, asked, budget, refusal)
+        choice = enumeration(target, asked, refusal)
         result = _run(target, choice, budget)
     if choice.engine == "importance" and result.doubts and choice.cover and not choice.cover.missed:
-        result = _run(target, after_doubt(target, asked, budget, result.doubts[0]), budget)
+        result = _after_doubt(target, asked, budget, result.doubts[0])
     result = result.doubted(choice.doubt)
     if target.may_tie.any() and choice.engine != "solver":  # the solver distinguishes near ties from ties itself
         result = without_near_ties(target, result, budget)
@@ -204,11 +200,18 @@ def _run(target: Target, choice: Choice, budget: Budget) -> Result:
             return by_walk(target, budget, choice.reason)
         case "sparse walk":
             return by_sparse_walk(target, budget, choice.reason)
-        case "mixture":
-            return mixture(target, budget, choice.reason)
-        case "rejection":
-            return rejection(target, seed=budget.seed)
-        case "hmc" | "nuts":
-            from bellmanifold_paper.engines.gradient import by_gradient
+        case plugged:
+            engine = load("engine", plugged)
+            try:
+                found: Result = engine(target, budget, choice.reason)
+            except UnsupportedError as error:
+                raise (UnsupportedError(f"{choice.refusal}; {error}") if choice.refusal else error) from None
+            return found
 
-            return by_gradient(target, choice.engine, budget, choice.reason)
+
+def _after_doubt(target: Target, asked: str, budget: Budget, doubt: str) -> Result:
+    """What follows importance sampling that is not trustworthy: enumeration of few enough cells, else a walk."""
+    if may_enumerate(target, asked):
+        with suppress(UnsupportedError):  # too many cells
+            return _run(target, Choice("mixture", doubt), budget)
+    return _run(target, Choice("walk", doubt), budget)

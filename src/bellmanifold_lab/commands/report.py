@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from bellmanifold._util.progress import show_count
-from bellmanifold.cli.paper import ledger_section
 from bellmanifold.cli.terminal import directory
 from bellmanifold.errors import BadInputError
 from bellmanifold.io.files import label
+from bellmanifold_lab.report.ledger import ledger_section
 
 SUFFIXES = (".html", ".htm")
 

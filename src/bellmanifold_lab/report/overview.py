@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from bellmanifold.agents.registry import AGENTS
+from bellmanifold.agents.registry import every_agent
 from bellmanifold.learning.metrics import sample_sd
 from bellmanifold_lab.report.reading import Cell, Contents, libraries
 from bellmanifold_lab.report.text import escape_name, html_table
@@ -70,7 +70,7 @@ def _at_the_end(curves: list[Float[np.ndarray, "episodes"]]) -> str:
 
 def own_choices(settings: RunSettings) -> dict[str, Any]:
     """A run's tolerance and prior scale, and the options that differ from the agent's defaults."""
-    kind = AGENTS.get(settings.agent)
+    kind = next((kind for kind in every_agent() if kind.name == settings.agent), None)
     usual = {} if kind is None else {name: option.default for name, option in kind.options.items()}
     main = ("epsilon", "prior_scale")
     return {n: v for n, v in settings.choices().items() if n in main or n not in usual or usual[n] != v}

@@ -44,7 +44,7 @@ def escape_name(name: object, limit: int = LONG) -> str:
 
 def asset(room: str, name: str) -> str:
     """The text of a file beside the modules of a subpackage."""
-    return resources.files(f"bellmanifold.{room}").joinpath(name).read_text(encoding="utf-8")
+    return resources.files(f"bellmanifold_lab.{room}").joinpath(name).read_text(encoding="utf-8")
 
 
 def program(room: str, name: str) -> str:

@@ -35,7 +35,7 @@ from hashlib import sha256
 from typing import Any, TypeAlias
 
 from bellmanifold._util.limits import RUNS
-from bellmanifold.agents.registry import AGENTS, find_agent
+from bellmanifold.agents.registry import every_agent, find_agent
 from bellmanifold.agents.settings import NOISE
 from bellmanifold.errors import BadInputError, UnsupportedError, guess, printable, quote
 from bellmanifold.io.files import decoded, label, locate_errors, read_bytes
@@ -228,7 +228,7 @@ def _parse(content: bytes) -> dict[str, Any]:
 
 def _keys() -> list[str]:
     """All keys of a plan except overrides."""
-    options = {name for kind in AGENTS.values() for name in kind.options} | {"epsilon", "prior_scale"}
+    options = {name for kind in every_agent() for name in kind.options} | {"epsilon", "prior_scale"}
     return ["model", "agent", "episodes", "seeds", *sorted(options)]
 
 
@@ -245,7 +245,7 @@ def _axes(table: dict[str, Any]) -> dict[str, tuple[Value, ...]]:
         if key not in axes:
             raise BadInputError(f"{key} is missing: add {key} = ...")
     for agent in axes["agent"]:
-        has = AGENTS[str(agent)].options
+        has = find_agent(str(agent)).options
         _without_contradiction({name: axes[name] for name in axes if name in has}, f"for {agent} the plan")
     axes = DEFAULTS | axes
     return {key: axes[key] for key in sorted(axes, key=lambda key: _PLACE.get(key, 2))}

@@ -23,11 +23,11 @@ from bellmanifold.agents.agent import Beliefs
 from bellmanifold.agents.beliefs import target_of
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.planning import most_promising
-from bellmanifold.agents.settings import HMCSettings
 from bellmanifold.posteriors.kernels import Gaussian
 from bellmanifold.posteriors.noise import KnownScale
 from bellmanifold.posteriors.value_prior import ValuePrior
 from bellmanifold.problem.ssp import SSP
+from bellmanifold_paper.agents.settings import HMCSettings
 from bellmanifold_paper.bellman import transitions
 from bellmanifold_paper.engines import hmc
 from bellmanifold_paper.engines.chains import hmc_episode, starting_points

@@ -16,11 +16,12 @@ from bellmanifold.agents.agent import Beliefs
 from bellmanifold.agents.beliefs import target_of
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.planning import most_promising
-from bellmanifold.agents.settings import DrawSettings, EnsembleSettings
+from bellmanifold.agents.settings import DrawSettings
 from bellmanifold.posteriors.target import Target
 from bellmanifold.posteriors.value_prior import ValuePrior
 from bellmanifold.problem.ssp import SSP
 from bellmanifold_paper import td
+from bellmanifold_paper.agents.settings import EnsembleSettings
 
 MOST_INTEGRALS = 500
 """Most comparisons of three or more Gaussians, which have no closed form, that showing beliefs may take."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from bellmanifold.agents.settings import HMCSettings
+from bellmanifold_paper.agents.settings import HMCSettings
 from bellmanifold.io.models import load_model
 from bellmanifold_paper.agents.bayes_hmc import block_of_agents
 from bellmanifold_paper.claims.claim import (

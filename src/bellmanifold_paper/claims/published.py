@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Float
 
-from bellmanifold.agents.registry import AGENTS
+from bellmanifold.agents.registry import find_agent
 from bellmanifold.agents.settings import HMCSettings
 from bellmanifold.io.models import load_model
 from bellmanifold.learning.run import play_runs
@@ -124,7 +124,7 @@ def _td_en_start(runs: PaperRuns) -> Finding:
 
 def _regret_from_zeros(runs: int) -> Float[np.ndarray, "runs"]:
     """Regret of TD-En when it begins as in the published code."""
-    kind = replace(AGENTS["bayes-td-en"], make=_FromZeros)
+    kind = replace(find_agent("bayes-td-en"), make=_FromZeros)
     played = play_runs(load_model(SMALL_DEEP_SEA), kind, EPISODES, range(runs), {"epsilon": 0.01})
     return np.array([run.regret.sum() for run in played])
 

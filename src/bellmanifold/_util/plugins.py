@@ -1,0 +1,66 @@
+"""What other packages plug in: engines, agents and commands, found by their entry points.
+
+A package declares in its `pyproject.toml`, for instance,
+
+    [project.entry-points."bellmanifold.agents"]
+    wanderer = "stranger.wanderer:KIND"
+
+and the library finds `wanderer` wherever that package is installed. Nothing is imported before it is used. The paper's
+package and the laboratory plug in the same way as a stranger's.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Literal
+
+from bellmanifold.errors import UnsupportedError
+
+Kind = Literal["engine", "agent", "command"]
+PAPER, LAB = "bellmanifold_paper", "bellmanifold_lab"
+HOMES: dict[Kind, dict[str, str]] = {
+    "engine": dict.fromkeys(("mixture", "rejection", "hmc", "nuts"), PAPER),
+    "agent": dict.fromkeys(("bayes-br-hmc", "bayes-td", "bayes-td-en", "bayes-td-max"), PAPER),
+    "command": dict.fromkeys(("sweep", "report", "explore", "demo"), LAB) | {"reproduce": PAPER},
+}
+"""Names that this project's other packages plug in, to say which one is missing."""
+
+
+@cache
+def plugged_in(kind: Kind) -> dict[str, EntryPoint]:
+    """The entry points of a kind, by name, in alphabetical order; the first package wins where two share a name."""
+    found: dict[str, EntryPoint] = {}
+    for point in entry_points(group=f"bellmanifold.{kind}s"):
+        found.setdefault(point.name, point)
+    return dict(sorted(found.items()))
+
+
+def load(kind: Kind, name: str) -> Any:
+    """What is plugged in under a name.
+
+    Raises:
+        UnsupportedError: if it is not installed, or cannot be imported; the message names its package.
+    """
+    point = plugged_in(kind).get(name)
+    if point is None:
+        raise UnsupportedError(missing(kind, name))
+    try:
+        return point.load()
+    except (ImportError, AttributeError) as error:
+        package = point.value.partition(":")[0].partition(".")[0]
+        raise UnsupportedError(
+            f"the {kind} {name} of the package {package} cannot be loaded ({error}): install what it needs, or "
+            f"remove {package}"
+        ) from error
+
+
+def missing(kind: Kind, name: str) -> str:
+    """One line about a known name that is not plugged in: which package has it."""
+    home = HOMES[kind].get(name, "none that is installed")
+    return f"the {kind} {name} is in the package {home}, which is not installed here: install bellmanifold again"
+
+
+def names(kind: Kind) -> list[str]:
+    """Names that can be asked for: what is plugged in, and what this project's other packages would plug in."""
+    return list(dict.fromkeys([*HOMES[kind], *plugged_in(kind)]))
