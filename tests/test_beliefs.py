@@ -16,10 +16,10 @@ from bellmanifold.agents.walking import Walk
 from bellmanifold.chart.batch import batch_chart, known_chart
 from bellmanifold.learning import run as run_module
 from bellmanifold.learning.episodes import run_episodes
+from bellmanifold.learning.run_settings import make_settings
 from bellmanifold.posteriors.sparse_walk import SparseWalker
 from bellmanifold.posteriors.target import relaxed_target
 from bellmanifold.posteriors.weight import weigh_normals
-from bellmanifold_lab.sweeps.plan import make_settings
 from bellmanifold_paper.agents.bayes_hmc import block_of_agents
 from bellmanifold_paper.agents.bayes_td import MOST_INTEGRALS
 

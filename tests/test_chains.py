@@ -372,7 +372,10 @@ def test_nuts_is_calibrated_with_inferred_noise():
         (lambda m, d: paper.sample_chains(m, d, KnownScale(1.0), chains=1), "chains is 1"),
         (lambda m, d: paper.sample_chains(m, d, Relaxed(-1.0)), "epsilon"),
         (lambda m, d: paper.sample_chains(m, d, KnownScale(1.0), seed=-1), "seed is -1"),
-        (lambda m, d: paper.sample_chains(m, d, KnownScale(1.0), Parametrisation(0, jnp.sin)), "Q_theta has 0 parameters"),
+        (
+            lambda m, d: paper.sample_chains(m, d, KnownScale(1.0), Parametrisation(0, jnp.sin)),
+            "Q_theta has 0 parameters",
+        ),
         (lambda m, d: paper.sample_chains(m, d, ThreeScales()), r"noise scale has shape \(3,\): make it a number"),
         (lambda m, d: sampled(m, d, lambda theta: jnp.sqrt(theta * 0.0)), "gradient is not finite"),
         (lambda m, d: bm.posterior(m, d, epsilon=0.5, engine="nuts", samples=2**25), "numbers to fit in memory"),

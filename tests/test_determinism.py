@@ -12,7 +12,7 @@ from test_cluster import started, wait_for_address
 from test_sweep import toy
 from toy_agents import TOY, record_run
 
-from bellmanifold_lab.sweeps.store import encode, load_run
+from bellmanifold.learning.run_file import encode, load_run
 
 PLAN = """
 model = ["env:deep-sea?depth=3", "env:swirl?depth=3"]

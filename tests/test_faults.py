@@ -26,10 +26,11 @@ from toy_agents import play_here, record_run
 from bellmanifold._util.stderr import remark
 from bellmanifold.errors import BadInputError
 from bellmanifold.io.files import write_atomically
+from bellmanifold.learning.run_file import encode, load_run, verify
 from bellmanifold_lab.sweeps.locks import Presence
 from bellmanifold_lab.sweeps.plan import plan_runs, read_plan
 from bellmanifold_lab.sweeps.runner import sweep
-from bellmanifold_lab.sweeps.store import PLAN_FILE, Store, encode, load_run, verify
+from bellmanifold_lab.sweeps.store import PLAN_FILE, Store
 
 KILLS = 50
 

@@ -9,9 +9,9 @@ from test_agents_laws import Corridor
 
 import bellmanifold as bm
 from bellmanifold import envs
+from bellmanifold.learning.run_file import decode, encode, load_run
 from bellmanifold_lab.report.reading import read_directory
 from bellmanifold_lab.report.scenes import run_of
-from bellmanifold_lab.sweeps.store import decode, encode, load_run
 
 SLIPPERY = envs.grid(3, 3, slip=0.2)
 

@@ -189,7 +189,7 @@ def plans(draw):
 @examples(40, 10_000, content=plans() | GARBAGE)
 def test_a_plan(content):
     """A plan that is read has runs whose names are one component of a path each."""
-    from bellmanifold_lab.sweeps.store import file_name
+    from bellmanifold.learning.run_file import file_name
 
     found = read(read_plan, content)
     for settings in () if found is None else found.runs:

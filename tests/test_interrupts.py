@@ -14,8 +14,9 @@ import bellmanifold as bm
 from bellmanifold._util.interrupts import interruptible
 from bellmanifold.errors import StoppedError
 from bellmanifold.learning import learning
+from bellmanifold.learning.run_settings import make_settings
 from bellmanifold_lab.commands import demo
-from bellmanifold_lab.sweeps.plan import make_settings, plan_runs
+from bellmanifold_lab.sweeps.plan import plan_runs
 
 SWIRL = "env:swirl?depth=3"
 

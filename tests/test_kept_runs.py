@@ -8,8 +8,8 @@ import pytest
 
 import bellmanifold as bm
 from bellmanifold.learning import learning
+from bellmanifold.learning.run_file import decode, encode
 from bellmanifold_lab.sweeps.kept import keep_runs
-from bellmanifold_lab.sweeps.store import decode, encode
 
 SLIPPERY = "env:grid?rows=3&columns=3&slip=0.2"
 CASES = [

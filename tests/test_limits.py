@@ -26,8 +26,9 @@ from bellmanifold.errors import BadInputError
 from bellmanifold.io.gymnasium import make_gymnasium
 from bellmanifold.io.problem import read_problem, to_json_text, write_problem
 from bellmanifold.learning.netcdf import read_netcdf, read_variables
+from bellmanifold.learning.run_file import SEAL_BYTES, seal, verify
 from bellmanifold.pictures import draw
-from bellmanifold_lab.sweeps.store import LOG_FILE, SEAL_BYTES, Store, seal, verify
+from bellmanifold_lab.sweeps.store import LOG_FILE, Store
 
 SOURCE = Path(__file__).parent.parent / "src" / "bellmanifold"
 FOUR_GIGABYTES = 4 * 2**30

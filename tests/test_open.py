@@ -14,12 +14,12 @@ from bellmanifold.agents.memory import Memory
 from bellmanifold.envs.building import with_action_order
 from bellmanifold.errors import BadInputError
 from bellmanifold.learning.episodes import run_episodes
+from bellmanifold.learning.run_settings import digest
 from bellmanifold.mdp.graph import end_components, reach_goal, reach_probability
 from bellmanifold.problem.builder import assemble
 from bellmanifold.problem.dataset import Dataset, Visits
 from bellmanifold.problem.observation import Observation
 from bellmanifold.problem.ssp import Description, StatedPrior, require_closed
-from bellmanifold_lab.sweeps.plan import digest
 
 NAN = float("nan")
 
@@ -385,7 +385,10 @@ def test_public_names_and_protocol():
         (bm.to_gymnasium, "simulation"),
         (paper.identifiability.flat_cones, "identifiability.flat_cones"),
         (lambda model: paper.identifiability.flat_direction(seen(model), POLICY), "identifiability.flat_direction"),
-        (lambda model: paper.identifiability.likelihood_mass(seen(model), POLICY, 1.0), "identifiability.likelihood_mass"),
+        (
+            lambda model: paper.identifiability.likelihood_mass(seen(model), POLICY, 1.0),
+            "identifiability.likelihood_mass",
+        ),
         (
             lambda model: paper.identifiability.best_linear_fit(seen(model), np.ones((4, 1))),
             "identifiability.best_linear_fit",

@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 from toy_agents import record_run
 
+from bellmanifold.learning.run_file import encode
 from bellmanifold_lab.sweeps.plan import plan_runs, read_plan
-from bellmanifold_lab.sweeps.store import Store, encode
+from bellmanifold_lab.sweeps.store import Store
 from bellmanifold_paper.paper_runs import DEEP_SEA, PYRAMID, SLIPPERY, SWIRL, TOLERANCES, Cell, PaperRuns
 
 PLAN = Path(__file__).parent.parent / "plans" / "paper.toml"

@@ -14,8 +14,9 @@ from toy_agents import record_run
 import bellmanifold as bm
 from bellmanifold.envs import deep_sea
 from bellmanifold.errors import BadInputError
-from bellmanifold_lab.sweeps.plan import RunSettings, digest, make_settings, read_plan
-from bellmanifold_lab.sweeps.store import file_name
+from bellmanifold.learning.run_file import file_name
+from bellmanifold.learning.run_settings import RunSettings, digest, make_settings
+from bellmanifold_lab.sweeps.plan import read_plan
 
 
 @pytest.fixture

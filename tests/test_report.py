@@ -16,19 +16,21 @@ import pytest
 from toy_agents import play_here, record_run
 
 import bellmanifold as bm
-from bellmanifold_lab.report.ledger import ledger_section
 from bellmanifold.errors import BadInputError
+from bellmanifold.learning.record import require_fit
 from bellmanifold.learning.routes import read_routes
-from bellmanifold.learning.run_file import require_fit
+from bellmanifold.learning.run_file import encode, load_run, read_arrays
+from bellmanifold.learning.run_settings import make_settings
 from bellmanifold_lab.commands import demo
 from bellmanifold_lab.report import page
 from bellmanifold_lab.report.curves import curves
+from bellmanifold_lab.report.ledger import ledger_section
 from bellmanifold_lab.report.overview import _at_the_end, overview
 from bellmanifold_lab.report.reading import Contents, _belief_in_optimum, _Problems, read_directory
 from bellmanifold_lab.report.scenes import UNKNOWN
 from bellmanifold_lab.report.text import asset, display_name, embed_json, escape_name
-from bellmanifold_lab.sweeps.plan import make_settings, plan_runs
-from bellmanifold_lab.sweeps.store import Store, encode, load_run, read_arrays
+from bellmanifold_lab.sweeps.plan import plan_runs
+from bellmanifold_lab.sweeps.store import Store
 from bellmanifold_paper.comparisons import METHODS as AGENTS_OF
 from bellmanifold_paper.ledger_file import Entry, JudgedClaim, Ledger, write_ledger
 from bellmanifold_paper.plots.style import METHODS

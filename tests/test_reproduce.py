@@ -20,11 +20,12 @@ from bellmanifold.errors import BadInputError, StoppedError
 from bellmanifold.io.models import load_model
 from bellmanifold.learning.netcdf import read_netcdf
 from bellmanifold.learning.routes import Routes, all_routes
+from bellmanifold.learning.run_file import encode
 from bellmanifold.posteriors.inference import posterior
 from bellmanifold.problem.dataset import Dataset
 from bellmanifold_lab.sweeps.plan import plan_runs
 from bellmanifold_lab.sweeps.runner import sweep
-from bellmanifold_lab.sweeps.store import PLAN_FILE, Store, encode
+from bellmanifold_lab.sweeps.store import PLAN_FILE, Store
 from bellmanifold_paper import paper_runs
 from bellmanifold_paper.comparisons import METHODS, Setting, route_probabilities
 from bellmanifold_paper.demonstrations import demonstration, environments_page, seen_before, show_episode

@@ -27,12 +27,14 @@ from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError, Sto
 from bellmanifold.io.models import load_model, load_problem
 from bellmanifold.learning.learning import learn
 from bellmanifold.learning.metrics import find_optimum
+from bellmanifold.learning.run_file import decode, encode, file_name, load_run, load_runs
+from bellmanifold.learning.run_settings import RunSettings, make_settings
 from bellmanifold_lab.sweeps import units
 from bellmanifold_lab.sweeps.locks import Presence
-from bellmanifold_lab.sweeps.plan import RunSettings, make_settings, plan_runs, read_plan
+from bellmanifold_lab.sweeps.plan import plan_runs, read_plan
 from bellmanifold_lab.sweeps.progress import Progress, show_progress
 from bellmanifold_lab.sweeps.runner import require_success, sweep
-from bellmanifold_lab.sweeps.store import Store, decode, encode, file_name, load_run, load_runs
+from bellmanifold_lab.sweeps.store import Store
 from bellmanifold_lab.sweeps.workers import play_in_processes
 
 PROGRAM = [sys.executable, str(Path(toy_agents.__file__))]

@@ -143,7 +143,7 @@ def test_on_the_command_line(cli):
 
 
 def test_in_a_plan(tmp_path):
-    from bellmanifold_lab.sweeps.plan import make_settings
+    from bellmanifold.learning.run_settings import make_settings
 
     entry = {"model": "env:swirl", "agent": "manifold", "until_loss": 0.5, "episodes": 5, "seed": 0}
     assert make_settings(entry).choices()["until_loss"] == 0.5

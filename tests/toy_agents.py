@@ -15,8 +15,8 @@ from bellmanifold.agents.registry import AGENTS, AgentKind
 from bellmanifold.agents.settings import option, positive
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.io.models import load_problem
+from bellmanifold.learning.record import prepare, record
 from bellmanifold.learning.run import play_run
-from bellmanifold.learning.run_file import prepare, record
 from bellmanifold_lab.sweeps.units import attempt
 
 

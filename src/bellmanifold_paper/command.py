@@ -19,7 +19,8 @@ from bellmanifold.errors import BadInputError, count_of
 from bellmanifold.learning.environment import keep_compiled_programs
 
 if TYPE_CHECKING:
-    from bellmanifold_lab.sweeps.plan import Plan, RunSettings
+    from bellmanifold.learning.run_settings import RunSettings
+    from bellmanifold_lab.sweeps.plan import Plan
     from bellmanifold_paper.figure_list import PaperFigure
     from bellmanifold_paper.paper_runs import Cell
 

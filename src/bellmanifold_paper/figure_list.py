@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from bellmanifold.errors import BadInputError, quote
-from bellmanifold_lab.sweeps.plan import RunSettings
+from bellmanifold.learning.run_settings import RunSettings
 from bellmanifold_paper import demonstrations, pages
 from bellmanifold_paper import two_state_figures as two_state
 from bellmanifold_paper.comparisons import METHODS, Setting

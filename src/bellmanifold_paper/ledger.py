@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from bellmanifold._util.interrupts import interruptible
-from bellmanifold.learning.run_file import versions
+from bellmanifold.learning.record import versions
 from bellmanifold_paper.claims import (
     deep_sea,
     hmc,

@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from bellmanifold_lab.sweeps.plan import RunSettings, make_settings
-from bellmanifold_lab.sweeps.store import Store, load_run
+from bellmanifold.learning.run_file import load_run
+from bellmanifold.learning.run_settings import RunSettings, make_settings
+from bellmanifold_lab.sweeps.store import Store
 
 EPISODES = 100
 TOLERANCES = (0.01, 0.1, 0.2, 0.5, 1.0, 5.0)

@@ -17,9 +17,10 @@ from bellmanifold.learning.environment import keep_compiled_programs
 from bellmanifold_lab.commands.report import publish
 
 if TYPE_CHECKING:
+    from bellmanifold.learning.run_settings import RunSettings
     from bellmanifold.problem.ssp import SSP
     from bellmanifold_lab.report.reading import Cell
-    from bellmanifold_lab.sweeps.plan import Plan, RunSettings
+    from bellmanifold_lab.sweeps.plan import Plan
     from bellmanifold_lab.sweeps.runner import Player
 
     Improper = Callable[[SSP, RunSettings, list[int]], float]
@@ -91,7 +92,7 @@ def _cell_text(
     cell: Cell, measure: Callable[[RunSettings, list[int]], float], one_more: Callable[[], None]
 ) -> tuple[str, ...]:
     """The measured columns of a cell's table row."""
-    from bellmanifold_lab.sweeps.store import read_arrays
+    from bellmanifold.learning.run_file import read_arrays
 
     improper = []
     for path, settings in cell.runs:

@@ -11,9 +11,9 @@ from jaxtyping import Float
 
 from bellmanifold.agents.registry import every_agent
 from bellmanifold.learning.metrics import sample_sd
+from bellmanifold.learning.run_settings import RunSettings
 from bellmanifold_lab.report.reading import Cell, Contents, libraries
 from bellmanifold_lab.report.text import escape_name, html_table
-from bellmanifold_lab.sweeps.plan import RunSettings
 
 MOST_MISSING = 20
 REGRETS = ("completed regret (sd)", "gap regret (sd)")

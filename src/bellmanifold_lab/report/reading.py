@@ -20,11 +20,11 @@ from bellmanifold.errors import BadInputError, BellmanifoldError
 from bellmanifold.io.files import label, locate_errors, parse_json
 from bellmanifold.io.models import load_problem
 from bellmanifold.learning.metrics import first_episode
+from bellmanifold.learning.record import LOSSES, read_settings, require_fit
 from bellmanifold.learning.routes import read_routes
-from bellmanifold.learning.run_file import LOSSES, read_settings, require_fit
+from bellmanifold.learning.run_file import read_arrays
+from bellmanifold.learning.run_settings import RunSettings, digest
 from bellmanifold.problem.ssp import SSP
-from bellmanifold_lab.sweeps.plan import RunSettings, digest
-from bellmanifold_lab.sweeps.store import read_arrays
 
 REQUIRED = ("regret", "completed_regret", "goal_reached", "optimal", "coverage", "seconds_total", "optimal_value")
 ROUNDING = 12

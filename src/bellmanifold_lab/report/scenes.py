@@ -13,14 +13,14 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from bellmanifold.io.files import label, locate_errors
+from bellmanifold.learning.record import LOSSES, require_fit
 from bellmanifold.learning.routes import read_routes
-from bellmanifold.learning.run_file import LOSSES, require_fit
+from bellmanifold.learning.run_file import read_arrays
 from bellmanifold.pictures.positions import on_grid, positions
 from bellmanifold.problem.ssp import SSP
 from bellmanifold_lab.report.overview import describe, own_choices
 from bellmanifold_lab.report.reading import RunFile, gaps, losses
 from bellmanifold_lab.report.text import LONG, SHORT, display_name, outline, round_values
-from bellmanifold_lab.sweeps.store import read_arrays
 
 MOST_STATES, MOST_CELLS, MOST_ARROWS = 150, 400, 4000
 """Limits on the problems that are drawn; grids may have more states than others, because they are easier to read."""

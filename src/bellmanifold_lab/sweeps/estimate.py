@@ -15,10 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bellmanifold.errors import BellmanifoldError
+from bellmanifold.learning.record import prepare
 from bellmanifold.learning.run import play_run
-from bellmanifold.learning.run_file import prepare
-from bellmanifold_lab.sweeps.plan import Plan, RunSettings
-from bellmanifold_lab.sweeps.store import Store, read_arrays
+from bellmanifold.learning.run_file import read_arrays
+from bellmanifold.learning.run_settings import RunSettings
+from bellmanifold_lab.sweeps.plan import Plan
+from bellmanifold_lab.sweeps.store import Store
 
 TRIAL_EPISODES = 5
 BUDGET = 20.0

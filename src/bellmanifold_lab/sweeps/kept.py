@@ -1,6 +1,6 @@
 """Runs read back from their files, so that `learn --out` goes on where it was interrupted.
 
-A record (`bellmanifold.learning.run_file`) numbers pairs as the problem does; a `Run` numbers them in the order of actions
+A record (`bellmanifold.learning.record`) numbers pairs as the problem does; a `Run` numbers them in the order of actions
 that its seed drew. That order is drawn again here, so a run that was read equals the one that was written, except for
 the order of its routes.
 """
@@ -19,10 +19,12 @@ from bellmanifold.agents.registry import find_agent
 from bellmanifold.agents.settings import Value
 from bellmanifold.errors import BadInputError
 from bellmanifold.learning.episodes import End, Episode
+from bellmanifold.learning.record import LATER, Problem, prepare, record, require_fit
 from bellmanifold.learning.run import Run, world_of_run
-from bellmanifold.learning.run_file import LATER, Problem, prepare, record, require_fit
-from bellmanifold_lab.sweeps.plan import RunSettings, plan_entries
-from bellmanifold_lab.sweeps.store import Store, encode, load_run
+from bellmanifold.learning.run_file import encode, load_run
+from bellmanifold.learning.run_settings import RunSettings
+from bellmanifold_lab.sweeps.plan import plan_entries
+from bellmanifold_lab.sweeps.store import Store
 
 MEASURES = ("regret", "completed_regret", "expected_regret", "optimal", "coverage", "capped", "moves")
 ALWAYS = (*MEASURES, "goal_reached", "optimal_value", "policy", "pair", "reward")

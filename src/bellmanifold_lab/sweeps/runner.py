@@ -15,7 +15,8 @@ from typing import TypeAlias
 
 from bellmanifold.errors import BellmanifoldError, StoppedError
 from bellmanifold.io.files import label
-from bellmanifold_lab.sweeps.plan import Plan, RunSettings
+from bellmanifold.learning.run_settings import RunSettings
+from bellmanifold_lab.sweeps.plan import Plan
 from bellmanifold_lab.sweeps.progress import Progress, show_progress
 from bellmanifold_lab.sweeps.store import Store
 from bellmanifold_lab.sweeps.units import Failure, Played, Unit, units_of

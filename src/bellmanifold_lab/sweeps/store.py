@@ -17,17 +17,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-import xarray as xr
 
 from bellmanifold.errors import BadInputError, DiskError
 from bellmanifold.io.files import (
@@ -40,10 +35,13 @@ from bellmanifold.io.files import (
     unwritten,
     write_atomically,
 )
-from bellmanifold.learning.netcdf import read_netcdf, read_variables, write_netcdf
-from bellmanifold.learning.run_file import FORMAT, read_settings
+from bellmanifold.learning.run_file import (
+    file_name,
+    verify,
+)
+from bellmanifold.learning.run_settings import RunSettings
 from bellmanifold_lab.sweeps.locks import Presence, one_at_a_time
-from bellmanifold_lab.sweeps.plan import Plan, RunSettings
+from bellmanifold_lab.sweeps.plan import Plan
 
 PLAN_FILE = "plan.json"
 PLAN_LOCK = ".plan.lock"
@@ -51,8 +49,6 @@ PLAN_FORMAT = "bellmanifold.plan/1"
 LOG_FILE = "failures.log"
 RUNS_FOLDER = "runs"
 STALE_SECONDS = 3600
-MARK = "bellmanifold.sha256"
-SEAL_BYTES = len(MARK) + 3 * 65 + 2
 REMEDY = "choose another --out (.nc files copied there are used again)"
 
 
@@ -62,82 +58,6 @@ def runs_in(directory: Path) -> Path:
     if runs.is_symlink():
         raise BadInputError(f"{label(runs)}: is a symbolic link: make it a folder, or give --out the directory itself")
     return runs
-
-
-def file_name(settings: RunSettings) -> str:
-    """The name of a run's file, relative to the output directory.
-
-    >>> file_name(RunSettings("env:deep-sea?depth=5", "q-learning", None, None, 100, 3))
-    'env-deep-sea-depth-5_q-learning_3_ae1d0fc73ff39d12.nc'
-    """
-    readable = re.sub("[^a-z0-9]+", "-", settings.model.lower()).strip("-")[-60:]
-    return f"{readable}_{settings.agent}_{settings.seed}_{settings.identity[:16]}.nc"
-
-
-def seal(content: bytes, identity: str, model_digest: str) -> bytes:
-    """The last line of a file, in 64 hexadecimal digits each: the identity of the run's settings, the digest of the
-    problem, and the SHA-256 of the bytes before this line followed by these two."""
-    about = f"{identity} {model_digest}"
-    return f"\n{MARK} {about} {sha256(content + f' {about}'.encode()).hexdigest()}\n".encode()
-
-
-def encode(made: xr.Dataset) -> bytes:
-    """The bytes of the file of a record."""
-    content = write_netcdf(made)
-    return content + seal(content, made.attrs["identity"], made.attrs["model_digest"])
-
-
-def decode(content: bytes) -> xr.Dataset:
-    """The record in the bytes of a file; raises if they are damaged. Call inside `locate_errors`."""
-    verify(content)
-    found = read_netcdf(content)
-    require_format(found.attrs)
-    return found
-
-
-def require_format(attributes: Mapping[str, Any]) -> None:
-    """Raise if the attributes are those of another kind of file."""
-    if attributes.get("format") != FORMAT:
-        raise BadInputError(f"not a result of the format {FORMAT}: made by another version; run it again")
-
-
-def verify(content: bytes) -> tuple[str, str]:
-    """The identity and model digest in the seal of a result file; raises if it is damaged, without parsing HDF5."""
-    body, line = content[:-SEAL_BYTES], content[-SEAL_BYTES:]
-    words = line.decode("ascii", "replace").split()
-    if len(words) == 4 and seal(body, words[1], words[2]) == line:
-        return words[1], words[2]
-    raise BadInputError(
-        "damaged, or not a result of this program: remove it; if it was one, `sweep` with the same --out makes it again"
-    )
-
-
-def load_run(path: str | os.PathLike[str]) -> xr.Dataset:
-    """Read and verify a result file."""
-    with locate_errors(label(path)):
-        return decode(read_bytes(path))
-
-
-def read_arrays(path: str | os.PathLike[str], names: Iterable[str]) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """The named variables, as far as a verified result file has them, and its attributes."""
-    with locate_errors(label(path)):
-        content = read_bytes(path)
-        verify(content)
-        found, attributes = read_variables(content, names)
-        require_format(attributes)
-        return found, attributes
-
-
-def load_runs(directory: str | os.PathLike[str]) -> Iterator[tuple[RunSettings, xr.Dataset]]:
-    """Read and verify all results in a directory, in the order of their names."""
-    root = Path(directory)
-    if not root.is_dir():
-        raise BadInputError(f"{label(root)}: no such directory: give the --out of a sweep")
-    for path in sorted(root.glob("*.nc")):
-        found = load_run(path)
-        with locate_errors(label(path)):
-            settings = read_settings(found.attrs)
-        yield settings, found
 
 
 def _canonical(entry: Any) -> str:

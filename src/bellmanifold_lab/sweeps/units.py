@@ -20,11 +20,12 @@ import xarray as xr
 from bellmanifold.agents.registry import AgentKind, find_agent
 from bellmanifold.errors import BadInputError, BellmanifoldError, quote
 from bellmanifold.io.models import load_problem
+from bellmanifold.learning.record import Problem, prepare, record
 from bellmanifold.learning.run import play_runs
-from bellmanifold.learning.run_file import Problem, prepare, record
+from bellmanifold.learning.run_file import encode
+from bellmanifold.learning.run_settings import RunSettings
 from bellmanifold.problem.ssp import SSP
-from bellmanifold_lab.sweeps.plan import Plan, RunSettings
-from bellmanifold_lab.sweeps.store import encode
+from bellmanifold_lab.sweeps.plan import Plan
 
 TRIES = 2
 """Number of attempts at a unit if its worker dies or fails in a way that may not happen again."""

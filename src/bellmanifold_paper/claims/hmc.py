@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from bellmanifold_paper.agents.settings import HMCSettings
 from bellmanifold.io.models import load_model
 from bellmanifold_paper.agents.bayes_hmc import block_of_agents
+from bellmanifold_paper.agents.settings import HMCSettings
 from bellmanifold_paper.claims.claim import (
     belief,
     claim,
