@@ -13,7 +13,7 @@ from bellmanifold.envs.registration import register_environments
 if TYPE_CHECKING:
     from bellmanifold import envs as envs
     from bellmanifold import errors as errors
-    from bellmanifold import pictures as figures
+    from bellmanifold import pictures as figures  # noqa: F401
     from bellmanifold.decisions.advice import Advice as Advice
     from bellmanifold.decisions.advice import advise as advise
     from bellmanifold.envs.building import Move as Move

@@ -1,8 +1,8 @@
 """`nearest`: always take the shortest way to an unseen pair; a baseline that needs counts but no posterior.
 
-While a pair that was never played can be reached, the agent takes the shortest way to one (`bellmanifold.agents.frontier`),
-whatever it costs; afterwards it plays the best way to the goal under the observed mean rewards. It never weighs the
-value of information against its cost, so comparing with it shows what a posterior adds.
+While a pair that was never played can be reached, the agent takes the shortest way to one, whatever it costs
+(`bellmanifold.agents.frontier`); afterwards it plays the best way to the goal under the observed mean rewards. It never
+weighs the value of information against its cost, so comparing with it shows what a posterior adds.
 """
 
 from __future__ import annotations

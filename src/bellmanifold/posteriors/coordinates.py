@@ -15,8 +15,8 @@ and its mean over the reference distribution is the evidence. *Centred* coordina
 states, theta = mean + sd x, with weight prod_i K(g_i(theta), r_i): better where the kernel is as wide as the prior.
 Where a *cut* is needed (`bellmanifold.posteriors.cuts`) some observed pairs are *freed*: their values are coordinates.
 
-Residuals that are not Gaussian are functions of normal numbers (`bellmanifold.posteriors.kernels`). A noise scale eta that has to
-be inferred is one more normal number, turned into eta by its table (`bellmanifold.posteriors.noise_scale`).
+Residuals that are not Gaussian are functions of normal numbers (`bellmanifold.posteriors.kernels`). A noise scale eta
+that has to be inferred is one more normal number, turned into eta by its table (`bellmanifold.posteriors.noise_scale`).
 
 At epsilon = 0 the residuals are kept with an infinitesimal width: they split exact ties between observed actions as the
 limit epsilon -> 0 splits them, and change nothing else. In a loop that is rarely left they would add up to a

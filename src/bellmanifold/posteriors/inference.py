@@ -81,7 +81,7 @@ def posterior(
         noise_sd: scale of the rewards' noise, if it is known; every repeat counts.
         infer_noise: infer the scale of the rewards' noise; True for a half-normal prior of scale 1, or the log density
             of another prior.
-        noise: shape of the noise, "gaussian", "laplace" or "student-t:DF", or an object of `bellmanifold.posteriors.kernels`.
+        noise: shape of the noise, "gaussian", "laplace" or "student-t:DF", or an object of `bm.kernels`.
         proper_only: exclude parameters that the data show to be improper; by default only with a flat prior or a
             belief about all rewards.
         discount: discount factor; the discounted problem is then used instead.

@@ -63,7 +63,8 @@ def every_visit_target(
         model: NoiseModel = InferredScale(noise, kernel)
     elif callable(noise):
         raise UnsupportedError(
-            f"repeats under {kernel} noise do not take a prior of your own over its scale: use paper.sample_chains with a "
+            f"repeats under {kernel} noise do not take a prior of your own over its scale: use "
+            "bellmanifold_paper.sample_chains with a "
             "noise model"
         )
     else:

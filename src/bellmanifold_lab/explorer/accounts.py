@@ -1,7 +1,7 @@
 """What is known about every move, in words: how often it was played, what it paid, and beliefs about it.
 
-A belief is a reward with a standard deviation and no next state (`bellmanifold.problem.dataset`); all other observations were
-played.
+A belief is a reward with a standard deviation and no next state (`bellmanifold.problem.dataset`); all other
+observations were played.
 """
 
 from __future__ import annotations

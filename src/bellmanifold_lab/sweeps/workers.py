@@ -4,7 +4,8 @@ Processes are spawned, never forked: a forked child that uses JAX hangs. Each wo
 through its own pipe, so that when a worker dies, its pipe closes and it is known which unit it was playing.
 
 Workers ignore Ctrl-C, which a terminal sends to all processes of a program: the parent decides when to end them. If the
-parent itself is killed, they notice and exit at once. A worker uses a single thread (`bellmanifold.learning.environment`).
+parent itself is killed, they notice and exit at once. A worker uses a single thread
+(`bellmanifold.learning.environment`).
 """
 
 from __future__ import annotations

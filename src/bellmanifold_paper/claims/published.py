@@ -12,7 +12,6 @@ import numpy as np
 from jaxtyping import Float
 
 from bellmanifold.agents.registry import find_agent
-from bellmanifold.agents.settings import HMCSettings
 from bellmanifold.io.models import load_model
 from bellmanifold.learning.run import play_runs
 from bellmanifold.posteriors.target import Target, relaxed_target
@@ -20,6 +19,7 @@ from bellmanifold.problem.dataset import Dataset
 from bellmanifold_paper import td
 from bellmanifold_paper.agents.bayes_hmc import block_of_agents
 from bellmanifold_paper.agents.bayes_td import BayesTDEnsemble
+from bellmanifold_paper.agents.settings import HMCSettings
 from bellmanifold_paper.claims.answers import complete, counted
 from bellmanifold_paper.claims.claim import claim, cumulative_regret, label
 from bellmanifold_paper.paper_runs import DEEP_SEA, SMALL_DEEP_SEA, TOLERANCES, Cell, PaperRuns

@@ -267,7 +267,7 @@ def sample_chains(
 
 def _check_parts(likelihood: object, parametrisation: object, prior: object) -> None:
     """Refuse parts of the wrong kind."""
-    likelihoods = "give Relaxed(epsilon) of bellmanifold_paper.engines.gradient, or a noise model of bellmanifold.posteriors.noise"
+    likelihoods = "give Relaxed(epsilon) of bellmanifold_paper.engines.gradient, or a noise model of bm.noise"
     require_kind(likelihood, (Relaxed, NoiseModel), "likelihood", likelihoods)
     if parametrisation is not None:
         families = (
