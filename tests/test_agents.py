@@ -13,6 +13,7 @@ from scipy.stats import norm
 
 from bellmanifold import envs
 from bellmanifold.agents import run_episodes
+from bellmanifold.agents.environments import SimulatedWorld, SteppedWorld
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.planning import DENSE, most_promising, solve_leaky
 from bellmanifold.agents.psrl import PSRL
@@ -32,7 +33,6 @@ from bellmanifold.agents.ucb_q import UCBQ
 from bellmanifold.envs.building import Move, from_moves, with_action_order
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.io.gymnasium import to_gymnasium
-from bellmanifold.learning.environments import SimulatedWorld, SteppedWorld
 from bellmanifold.mdp.solver import solve
 from bellmanifold.problem.builder import assemble
 from bellmanifold_paper.agents.bayes_td import BayesTD, BayesTDEnsemble, BayesTDMax

@@ -14,7 +14,7 @@ from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError
 from bellmanifold.io.problem import from_json, write_problem
 from bellmanifold.io.road_tables import from_edges
-from bellmanifold.learning.learning import learn
+from bellmanifold.learning.learn import learn
 from bellmanifold.mdp.checks import check
 from bellmanifold.pictures.drawing import MAX_ARROWS, MAX_STATES, ROUTE_COLOUR, arrows
 from bellmanifold.pictures.lines import draw_regret

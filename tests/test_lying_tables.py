@@ -8,8 +8,8 @@ import bellmanifold as bm
 from bellmanifold import envs
 from bellmanifold.agents import run_episodes
 from bellmanifold.agents.agent import is_shown_laws
+from bellmanifold.agents.environments import SimulatedWorld
 from bellmanifold.agents.registry import AGENTS, kind_of, make_agent
-from bellmanifold.learning.environments import SimulatedWorld
 
 SIDE = 3
 LAST = SIDE * SIDE - 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from bellmanifold.envs.registration import register_environments
+from bellmanifold.io.registration import register_environments
 
 if TYPE_CHECKING:
     from bellmanifold import envs as envs
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from bellmanifold.io.observations import write_data as write_data
     from bellmanifold.io.problem import write_problem as write_problem
     from bellmanifold.io.road_tables import from_edges as from_edges
-    from bellmanifold.learning.learning import learn as learn
+    from bellmanifold.learning.learn import learn as learn
     from bellmanifold.mdp.checks import check as check
     from bellmanifold.mdp.solver import solve as solve
     from bellmanifold.posteriors import kernels as kernels
@@ -56,7 +56,7 @@ _HOME = {
     "from_gymnasium": "bellmanifold.io.gymnasium",
     "from_moves": "bellmanifold.envs.building",
     "from_networkx": "bellmanifold.io.networks",
-    "learn": "bellmanifold.learning.learning",
+    "learn": "bellmanifold.learning.learn",
     "load_data": "bellmanifold.io.observations",
     "load_model": "bellmanifold.io.models",
     "posterior": "bellmanifold.posteriors.inference",

@@ -21,9 +21,9 @@ from bellmanifold._util.limits import NUMBERS
 from bellmanifold._util.plugins import load, names, plugged_in
 from bellmanifold.agents import settings as records
 from bellmanifold.agents.agent import Agent
+from bellmanifold.agents.environments import World, open_world
 from bellmanifold.agents.settings import NOISE, Option, Options, Value, options_of
 from bellmanifold.errors import BadInputError, UnsupportedError, count_of, kind_of_value, quote
-from bellmanifold.learning.environments import World, open_world
 from bellmanifold.problem.ssp import SSP
 
 NUMBERS_OF_DRAW = 1000

@@ -32,7 +32,7 @@ from bellmanifold.errors import BadInputError, count_of
 from bellmanifold.learning.environment import keep_compiled_programs
 
 if TYPE_CHECKING:
-    from bellmanifold.learning.learning import Learning
+    from bellmanifold.learning.learn import Learning
     from bellmanifold.learning.run import Run
 
 SHOWN_EPISODES = (1, 2, 5, 10, 20, 50)
@@ -132,9 +132,9 @@ def learn(
     Example: bellmanifold learn env:deep-sea?depth=5 --agent bayes-td-max --runs 20 --json
     """
     keep_compiled_programs()
+    from bellmanifold.agents.environments import open_world
     from bellmanifold.agents.registry import check_supported, find_agent
     from bellmanifold.learning.environment import use_one_thread
-    from bellmanifold.learning.environments import open_world
     from bellmanifold.learning.run import check_memory
 
     use_one_thread()
@@ -159,7 +159,7 @@ def learn(
 def _open_problem(model: str, discount: float | None, prune: bool, out: Path | None) -> tuple[str, Any]:
     """The reference under which runs are stored, and the problem, pruned and then discounted on request."""
     from bellmanifold.io.models import load_whole
-    from bellmanifold.learning.learning import discounted
+    from bellmanifold.learning.learn import discounted
 
     if prune and out is not None:
         raise BadInputError(
@@ -180,7 +180,7 @@ def _open_problem(model: str, discount: float | None, prune: bool, out: Path | N
 
 def _play_runs(problem: Any, entry: dict[str, Any], runs: int, seed: int, out: Path | None) -> Learning:
     """Play the runs that are not stored, and store each one when it ends; `entry` is an entry of a plan."""
-    from bellmanifold.learning.learning import learn as let_learn
+    from bellmanifold.learning.learn import learn as let_learn
 
     done = 0
 

@@ -24,7 +24,7 @@ something new; if there is neither, the episode ends as a loop. New pairs run ou
 episodes end.
 
 **What an agent is not shown is out of reach** of the agent and of this loop: an agent that learns laws from landings is
-played in a world without a table (`bellmanifold.learning.environments.WithoutTable`). So nobody knows for certain that its
+played in a world without a table (`bellmanifold.agents.environments.WithoutTable`). So nobody knows for certain that its
 policy loops, and without `replan` only the goal, the environment or the cap on moves ends its episodes. Regret and
 other measures are computed from the table afterwards (`bellmanifold.learning.metrics`). An agent that is shown laws is
 shown the whole law of a pair once it has played it.
@@ -42,11 +42,11 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from bellmanifold.agents.agent import Agent, acts, is_diagnosed, is_shown_laws, looks, sees_moves, takes_landings
+from bellmanifold.agents.environments import World, open_world, world_as_shown
 from bellmanifold.agents.frontier import unseen
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.planning import way_home
 from bellmanifold.errors import BadInputError, UnsupportedError, count_of, kind_of_value, quote
-from bellmanifold.learning.environments import World, open_world, world_as_shown
 from bellmanifold.mdp.graph import Policy, States, reaches_goal
 from bellmanifold.problem.ssp import SSP
 

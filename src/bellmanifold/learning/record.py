@@ -23,9 +23,9 @@ import numpy as np
 import xarray as xr
 
 import bellmanifold
+from bellmanifold.agents.environments import open_world
 from bellmanifold.errors import BadInputError, quote
 from bellmanifold.io.files import number, parse_json, text
-from bellmanifold.learning.environments import open_world
 from bellmanifold.learning.metrics import Optimum, find_optimum
 from bellmanifold.learning.routes import filled_up
 from bellmanifold.learning.run import Run, play_seed

@@ -18,11 +18,11 @@ from jaxtyping import Bool, Float, Int
 
 from bellmanifold._util.limits import NUMBERS, RUNS
 from bellmanifold.agents.agent import Agent, Beliefs, believes, shows_beliefs
+from bellmanifold.agents.environments import SimulatedWorld, SteppedWorld, World, open_world, world_as_shown
 from bellmanifold.agents.registry import AgentKind, check_supported, kind_of, make_agent
 from bellmanifold.agents.settings import Options
 from bellmanifold.envs.building import with_action_order
 from bellmanifold.errors import BadInputError
-from bellmanifold.learning.environments import SimulatedWorld, SteppedWorld, World, open_world, world_as_shown
 from bellmanifold.learning.episodes import Episode, play_episodes
 from bellmanifold.learning.metrics import Optimum, Yardstick, first_episode, solved_episode
 from bellmanifold.learning.routes import all_routes

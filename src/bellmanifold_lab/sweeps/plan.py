@@ -33,12 +33,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from bellmanifold._util.limits import RUNS
+from bellmanifold.agents.environments import open_world
 from bellmanifold.agents.registry import every_agent, find_agent
 from bellmanifold.agents.settings import NOISE
 from bellmanifold.errors import BadInputError, UnsupportedError, guess, quote
 from bellmanifold.io.files import decoded, label, locate_errors, read_bytes
 from bellmanifold.io.models import load_whole
-from bellmanifold.learning.environments import open_world
 from bellmanifold.learning.run import check_memory
 from bellmanifold.learning.run_settings import LARGEST, RunSettings, Value, digest, make_settings
 

@@ -15,11 +15,11 @@ from jaxtyping import Float
 from bellmanifold._util.display import Card, Columns, Shown, as_frame, for_json, or_null, picture, with_error
 from bellmanifold._util.options import spoken
 from bellmanifold._util.progress import show_count
+from bellmanifold.agents.environments import open_world
 from bellmanifold.agents.registry import check_supported, kind_of
 from bellmanifold.agents.settings import NOISE
 from bellmanifold.errors import BadInputError, require_count
 from bellmanifold.io.models import load_problem
-from bellmanifold.learning.environments import open_world
 from bellmanifold.learning.metrics import Spread, find_optimum, sample_sd, spread
 from bellmanifold.learning.run import Run, check_memory, play_runs
 from bellmanifold.problem.dataset import SAME_REWARD
