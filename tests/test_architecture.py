@@ -185,10 +185,10 @@ def test_direction_of_dependency(module):
 
 
 def test_the_rule_can_fail(tmp_path):
-    text = "from bellmanifold.cli.main import app\ndef f():\n    import bellmanifold.mdp.solver\n"
-    text += "if TYPE_CHECKING:\n    import bellmanifold.problem.ssp\nelse:\n    from bellmanifold import envs, __version__\n"
-    (tmp_path / "x.py").write_text(text)
-    assert imported(tmp_path / "x.py") == {f"bellmanifold.{name}" for name in ("cli", "solver", "envs")} | {
+    text = "from bellmanifold.cli.main import app\ndef f():\n    import bellmanifold.mdp.solver\n" text += "if
+    TYPE_CHECKING:\n    import bellmanifold.problem.ssp\nelse:\n    from bellmanifold import envs, __version__\n"
+    (tmp_path / "x.py").write_text(text) assert imported(tmp_path / "x.py") == {f"bellmanifold.{name}" for name in
+    ("cli", "solver", "envs")} | {
         "bellmanifold"
     }
 

@@ -44,7 +44,10 @@ def load(kind: Kind, name: str) -> Any:
     """
     point = plugged_in(kind).get(name)
     if point is None:
-        raise UnsupportedError(missing(kind, name))
+        home = HOMES[kind].get(name, "none that is installed")
+        raise UnsupportedError(
+            f"the {kind} {name} is in the package {home}, which is not installed here: install bellmanifold again"
+        )
     try:
         return point.load()
     except (ImportError, AttributeError) as error:
@@ -55,10 +58,9 @@ def load(kind: Kind, name: str) -> Any:
         ) from error
 
 
-def missing(kind: Kind, name: str) -> str:
-    """One line about a known name that is not plugged in: which package has it."""
-    home = HOMES[kind].get(name, "none that is installed")
-    return f"the {kind} {name} is in the package {home}, which is not installed here: install bellmanifold again"
+def is_plugged_in(kind: Kind, name: str) -> bool:
+    """Whether some package plugs this in."""
+    return name in plugged_in(kind)
 
 
 def names(kind: Kind) -> list[str]:

@@ -18,7 +18,7 @@ from inspect import signature
 from typing import Any
 
 from bellmanifold._util.limits import NUMBERS
-from bellmanifold._util.plugins import load, names, plugged_in
+from bellmanifold._util.plugins import load, names
 from bellmanifold.agents import settings as records
 from bellmanifold.agents.agent import Agent
 from bellmanifold.agents.environments import World, open_world
@@ -305,7 +305,7 @@ def agent_names() -> list[str]:
 
 def every_agent() -> list[AgentKind]:
     """The kinds of all agents that are here: the library's own, and plug-ins that can be imported."""
-    for name in plugged_in("agent"):
+    for name in names("agent"):
         with suppress(UnsupportedError):
             find_agent(name)
     return list(AGENTS.values())

@@ -12,7 +12,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from bellmanifold._util.plugins import load, missing, names, plugged_in
+from bellmanifold._util.plugins import load, names
 from bellmanifold.errors import UnsupportedError
 
 
@@ -29,8 +29,6 @@ class PluggedGroup(TyperGroup):
 
 
 def _command(name: str) -> Any:
-    if name not in plugged_in("command"):
-        return _stand_in(name, missing("command", name))
     try:
         found = load("command", name)
     except UnsupportedError as error:

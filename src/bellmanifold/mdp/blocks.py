@@ -4,9 +4,9 @@ The diagonal of I - P is the mass that leaves a state, never 1 - P_ss, which wou
 state that is left with probability 1e-12.
 
 *Elimination* without subtraction (`bellmanifold.mdp.subtraction_free`) keeps every digit however rarely the chain
-leaves; it is dense. A chain in which every cycle passes through one of a few states is *cut* there: one sweep over the others
-gives the chain watched only at these states, which is small and eliminated; nothing is subtracted here, either. A
-*factorisation* suits large narrow graphs (grids, chains) and, with one state left out, those that are trapped.
+leaves; it is dense. A chain in which every cycle passes through one of a few states is *cut* there: one sweep over the
+others gives the chain watched only at these states, which is small and eliminated; nothing is subtracted here, either.
+A *factorisation* suits large narrow graphs (grids, chains) and, with one state left out, those that are trapped.
 *Iteration* suits the others, above all expanders, where a factorisation would fill in. (I - P)^-1 has no negative
 entry, so a residual r changes the solution by at most (I - P)^-1 |r|: iteration continues until the residual is
 rounding, state by state, or reports failure.

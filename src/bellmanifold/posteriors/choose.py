@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bellmanifold._util.plugins import names, plugged_in
+from bellmanifold._util.plugins import is_plugged_in, names
 from bellmanifold.chart.batch import TooLargeError
 from bellmanifold.errors import BadInputError, UnsupportedError, quote
 from bellmanifold.posteriors.budget import Budget
@@ -140,7 +140,7 @@ def may_enumerate(target: Target, asked: str) -> bool:
     """Whether Proposition 1 describes the posterior and may be used, and the engine that sums it is plugged in."""
     may = (
         asked == "auto"
-        and "mixture" in plugged_in("engine")
+        and is_plugged_in("engine", "mixture")
         and not target.proper_only
         and target.is_gaussian
         and not target.prior.flat

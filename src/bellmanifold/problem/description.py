@@ -1,4 +1,4 @@
-"""The description of a problem: plain arrays, which `bellmanifold.problem.builder` turns into an `SSP`; stated priors."""
+"""The description of a problem: plain arrays that `bellmanifold.problem.builder` turns into an `SSP`; stated priors."""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ Prior beliefs about action values may be stated with the problem (`StatedPrior`)
 `require_closed`; code that never uses the open pairs takes `SSP.closed_at_goal`.
 
 Every problem is built by `bellmanifold.problem.builder`: file readers, environments and adapters pass it a
-`Description` (plain arrays), which it checks, lumps, merges and orders, so that two descriptions of one problem give equal objects.
+`Description` (plain arrays), which it checks, lumps, merges and orders, so that two descriptions of one problem give
+equal objects.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`bayes-br-hmc`: Thompson sampling from the relaxed posterior by Hamiltonian Monte Carlo, as the paper ran it.
 
-Before every episode a chain starts from a prior draw, is tuned and then sampled (`bellmanifold_paper.engines.hmc`);
-its last point is played. Step size and preconditioner carry over to the next episode. The first episode plays a prior draw.
+Before every episode a chain starts from a prior draw, is tuned and then sampled (`bellmanifold_paper.engines.hmc`); its
+last point is played. Step size and preconditioner carry over to the next episode. The first episode plays a prior draw.
 
 A single chain does not keep a processor busy, so the runs of a block are played in lockstep and one program moves all
 of their chains. Each chain has its own key, data and tuning, and runs share no information. The first run that asks for

@@ -1,0 +1,1 @@
+"""An agent and a command that plug into bellmanifold."""
