@@ -18,11 +18,10 @@ from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.planning import DENSE, most_promising, solve_leaky
 from bellmanifold.agents.psrl import PSRL
 from bellmanifold.agents.q_learning import QLearning
-from bellmanifold.agents.registry import AGENTS, make_agent
+from bellmanifold.agents.registry import agent_names, find_agent, make_agent
 from bellmanifold.agents.rlsvi import RLSVI
 from bellmanifold.agents.settings import (
     DrawSettings,
-    EnsembleSettings,
     PSRLSettings,
     QLearningSettings,
     RLSVISettings,
@@ -36,6 +35,7 @@ from bellmanifold.io.gymnasium import to_gymnasium
 from bellmanifold.mdp.solver import solve
 from bellmanifold.problem.builder import assemble
 from bellmanifold_paper.agents.bayes_td import BayesTD, BayesTDEnsemble, BayesTDMax
+from bellmanifold_paper.agents.settings import EnsembleSettings
 
 
 class Stubborn:
@@ -465,7 +465,7 @@ def test_nearest_sees_all_of_deep_sea_in_as_few_episodes_as_can_be():
 # --- all agents
 
 
-ALL_AGENTS = [pytest.param(name, marks=pytest.mark.slow) if name == "bayes-br-hmc" else name for name in AGENTS]
+ALL_AGENTS = [pytest.param(name, marks=pytest.mark.slow) if name == "bayes-br-hmc" else name for name in agent_names()]
 """The one that compiles chains by gradients, which `test_bayes_hmc.py` looks at, with the slow tests."""
 CHARTLESS = ("bayes-td", "bayes-td-en", "bayes-td-max", "psrl", "rlsvi", "q-learning", "ucb-q", "nearest")
 """Agents that compile nothing: many different problems cost them nothing."""
@@ -492,7 +492,7 @@ def test_agents_see_only_what_they_visited(name):
     "name",
     [
         pytest.param(name, marks=[pytest.mark.slow] if name in ("bayes-td-max", "nearest") else [])
-        for name in sorted(set(AGENTS) - {"bayes-td", "bayes-br-hmc"})
+        for name in sorted(set(agent_names()) - {"bayes-td", "bayes-br-hmc"})
     ],
 )
 def test_agents_learn_a_small_deep_sea(name):
@@ -530,25 +530,25 @@ def test_agents_live_with_noise_loops_and_single_actions(name, rng):
         assert len(played) == 10
 
 
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("name", agent_names())
 def test_kinds_travel_by_pickle(name):
-    assert pickle.loads(pickle.dumps(AGENTS[name])).resolve_options({}) == AGENTS[name].resolve_options({})
+    assert pickle.loads(pickle.dumps(find_agent(name))).resolve_options({}) == find_agent(name).resolve_options({})
 
 
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("name", agent_names())
 def test_makers_take_some_or_all_options(name):
     model = envs.two_state()
-    assert AGENTS[name].make(model, AGENTS[name].settings()) is not None
-    assert AGENTS[name].build(model, {}) is not None
-    for option in set(AGENTS[name].options) - {"start_value", "prior_mean"}:
+    assert find_agent(name).make(model, find_agent(name).settings()) is not None
+    assert find_agent(name).build(model, {}) is not None
+    for option in set(find_agent(name).options) - {"start_value", "prior_mean"}:
         with pytest.raises(BadInputError, match=f"{option} is -1.5: give "):
             make_agent(name, model, {option: -1.5})
 
 
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("name", agent_names())
 def test_every_field_of_a_settings_record_is_an_option_with_a_sound_default(name):
     """Stated once: the record's defaults are the options' defaults, and what is fixed is a field of the record."""
-    kind = AGENTS[name]
+    kind = find_agent(name)
     stated = options_of(kind.settings)
     assert set(stated) == {entry.name for entry in fields(kind.settings)} == set(kind.options) | set(kind.fixed)
     assert all(option.default is None or option.allows(option.default) for option in stated.values())
@@ -556,7 +556,7 @@ def test_every_field_of_a_settings_record_is_an_option_with_a_sound_default(name
 
 
 def test_whole_numbers_serve_as_real_ones_and_counts_stay_whole():
-    settings = AGENTS["bayes-td-en"].settings_for(envs.two_state(), {"noise_sd": 1, "prior_scale": 3, "members": 7})
+    settings = find_agent("bayes-td-en").settings_for(envs.two_state(), {"noise_sd": 1, "prior_scale": 3, "members": 7})
     assert settings == EnsembleSettings(prior_scale=3.0, noise_sd=1.0, members=7)
     assert [type(getattr(settings, name)) for name in ("prior_scale", "noise_sd", "members")] == [float, float, int]
 
@@ -615,7 +615,7 @@ def test_stated_noise_needs_a_problem_that_states_it():
 
 
 def test_an_agent_that_needs_exact_rewards_refuses_noise():
-    strict = replace(AGENTS["bayes-td"], name="manifold", needs_exact_rewards=True)
+    strict = replace(find_agent("bayes-td"), name="manifold", needs_exact_rewards=True)
     noisy = envs.deep_sea(3, convention="bsuite", stochastic=True)
     with pytest.raises(
         UnsupportedError, match=r"manifold takes rewards to be exact.*use bayes-br with stated_noise=True"

@@ -5,10 +5,10 @@ import pytest
 
 import bellmanifold as bm
 from bellmanifold import envs
-from bellmanifold.agents.settings import HMCSettings
 from bellmanifold.envs.building import with_action_order
 from bellmanifold.learning.run import play_run, play_runs
 from bellmanifold_paper.agents.bayes_hmc import BlockOfChains, block_of_agents
+from bellmanifold_paper.agents.settings import HMCSettings
 
 
 @pytest.mark.slow

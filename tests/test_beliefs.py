@@ -9,8 +9,8 @@ from bellmanifold import envs
 from bellmanifold.agents.agent import ShowsBeliefs
 from bellmanifold.agents.beliefs import shares
 from bellmanifold.agents.posterior_sampling import PosteriorSampling
-from bellmanifold.agents.registry import AGENTS, make_agent
-from bellmanifold.agents.settings import HMCSettings, SamplingSettings
+from bellmanifold.agents.registry import make_agent
+from bellmanifold.agents.settings import SamplingSettings
 from bellmanifold.agents.sources import weighed_points
 from bellmanifold.agents.walking import Walk
 from bellmanifold.chart.batch import batch_chart, known_chart
@@ -22,6 +22,7 @@ from bellmanifold.posteriors.target import relaxed_target
 from bellmanifold.posteriors.weight import weigh_normals
 from bellmanifold_paper.agents.bayes_hmc import block_of_agents
 from bellmanifold_paper.agents.bayes_td import MOST_INTEGRALS
+from bellmanifold_paper.agents.settings import HMCSettings
 
 
 def taught(agent, model, pairs):
@@ -180,7 +181,7 @@ def test_beliefs_are_recorded_in_the_problems_own_order(name):
 def test_runs_too_large_and_agents_without_beliefs_record_none(monkeypatch):
     settings = {"model": "env:deep-sea?depth=3", "episodes": 2, "seed": 0}
     for name in ("psrl", "q-learning"):
-        assert not isinstance(make_agent(AGENTS[name], envs.deep_sea(3)), ShowsBeliefs)
+        assert not isinstance(make_agent(name, envs.deep_sea(3)), ShowsBeliefs)
         assert "q_mean" not in record_run(make_settings({**settings, "agent": name}))
     monkeypatch.setattr(run_module, "MOST_BELIEFS", 2 * 12 - 1)
     found = record_run(make_settings({**settings, "agent": "bayes-td"}))

@@ -10,7 +10,7 @@ from bellmanifold.chart.batch import ChartLimits
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.posteriors.budget import Budget
-from bellmanifold.posteriors.choose import after_doubt, choose, enumeration, may_enumerate
+from bellmanifold.posteriors.choose import choose, enumeration, may_enumerate
 from bellmanifold.posteriors.cuts import check_exact
 from bellmanifold.posteriors.kernels import Laplace, Uniform
 from bellmanifold.posteriors.pieces import PIECE
@@ -168,21 +168,15 @@ def test_the_exact_posterior_needs_loops_that_cost_something(pays, exists):
     ],
 )
 def test_when_cells_may_be_enumerated(target, asked, may):
-    """And then they are, where the chart refuses or is not trusted, if they are few; else what was refused stays so."""
+    """And then they are, where the chart refuses; else what was refused stays so."""
     assert may_enumerate(target, asked) == may
     refusal = UnsupportedError("cannot")
-    doubted = after_doubt(target, asked, Budget(cells=8), "uneven")
-    assert (doubted.engine, doubted.reason) == ("mixture" if may else "walk", "uneven")
-    doubted = after_doubt(target, asked, Budget(cells=7), "uneven")
-    assert (doubted.engine, doubted.reason) == ("walk", "uneven")
     if may:
-        choice = enumeration(target, asked, Budget(cells=8), refusal)
+        choice = enumeration(target, asked, refusal)
         assert (choice.engine, choice.reason) == ("mixture", "the chart does not apply (cannot)")
-        with pytest.raises(UnsupportedError, match=r"^cannot; mixture: .* 8 cells, more than the 7"):
-            enumeration(target, asked, Budget(cells=7), refusal)
     else:
         with pytest.raises(UnsupportedError, match=r"^cannot$"):
-            enumeration(target, asked, Budget(), refusal)
+            enumeration(target, asked, refusal)
 
 
 def test_loops_that_need_many_cuts_are_enumerated():

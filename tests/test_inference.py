@@ -30,6 +30,7 @@ from bellmanifold.posteriors.walker import Walker
 from bellmanifold.problem.dataset import Dataset
 from bellmanifold.problem.observation import Observation
 from bellmanifold_paper import evidence
+from bellmanifold_paper.engines.cells import check_cells
 from bellmanifold_paper.engines.mixture import mixture
 from bellmanifold_paper.engines.rejection import rejection
 
@@ -197,17 +198,30 @@ def test_who_holds_proper_policies_only(asked):
 # Running the engine of choice
 
 
+ASKED = "asked for"
+
+
 @pytest.fixture
 def engines(monkeypatch):
     """Every engine answers with its name and the reason it was given, or as it was told: a function of the target."""
     told = SimpleNamespace(answers={}, ran=[])
 
-    def run(target, choice, budget):
-        told.ran.append((choice.engine, choice.reason, budget))
-        plain = result_of(target, [[1, 3]], engine=choice.engine, reason=choice.reason)
-        return told.answers.get(choice.engine, lambda result: result)(plain)
+    def run(target, engine, reason, budget):
+        told.ran.append((engine, reason, budget))
+        plain = result_of(target, [[1, 3]], engine=engine, reason=reason)
+        return told.answers.get(engine, lambda result: result)(plain)
 
-    monkeypatch.setattr(inference, "_run", run)
+    def plugged(kind, name):
+        def engine(target, budget, reason):
+            if name == "mixture":
+                check_cells(target, budget.cells)
+            return run(target, name, reason, budget)
+
+        return engine
+
+    monkeypatch.setattr(inference, "load", plugged)
+    monkeypatch.setattr(inference, "by_importance", lambda target, _, budget: run(target, "importance", ASKED, budget))
+    monkeypatch.setattr(inference, "by_walk", lambda target, budget, reason: run(target, "walk", reason, budget))
     return told
 
 

@@ -16,7 +16,7 @@ from toy_agents import PlainSettings
 import bellmanifold as bm
 from bellmanifold import envs
 from bellmanifold.agents import run_episodes
-from bellmanifold.agents.registry import AGENTS, AgentKind
+from bellmanifold.agents.registry import AgentKind, find_agent
 from bellmanifold.envs.building import Move, from_moves, with_action_order
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.learning.metrics import Yardstick, find_optimum, first_episode, no_optimum, solved_episode, spread
@@ -285,7 +285,7 @@ def test_runs_have_seeds_of_their_own():
     alone = play_run(model, "bayes-td-en", 6, seed=4)
     np.testing.assert_array_equal(alone.regret, learning.runs[1].regret)
     assert alone.model == with_action_order(model, 4)
-    again = run_episodes(with_action_order(model, 4), AGENTS["bayes-td-en"].build(alone.model, {}), 6, play_seed(4))
+    again = run_episodes(with_action_order(model, 4), find_agent("bayes-td-en").build(alone.model, {}), 6, play_seed(4))
     for mine, theirs in zip(alone.played, again, strict=True):
         np.testing.assert_array_equal(mine.pairs, theirs.pairs)
 

@@ -282,7 +282,9 @@ def test_priors_that_are_none_and_what_chains_cannot_do():
         bm.posterior(model, repeats, infer_noise=lambda eta: np.full_like(eta, np.nan))
     with pytest.raises(BadInputError, match="no proper_only"):
         bm.posterior(model, repeats, noise_sd=0.5, noise="laplace", proper_only=True)
-    with pytest.raises(UnsupportedError, match=r"a prior of your own over its scale: use bm\.sample_chains"):
+    with pytest.raises(
+        UnsupportedError, match=r"a prior of your own over its scale: use bellmanifold_paper\.sample_chains"
+    ):
         bm.posterior(model, repeats, noise="laplace", infer_noise=lambda eta: -eta)
     with pytest.raises(UnsupportedError, match='every pair was seen once: use engine="nuts"'):
         noisy_target(repeats, 0.5, 1.0, Laplace())

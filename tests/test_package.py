@@ -58,7 +58,9 @@ def test_the_citation_names_the_paper_and_this_version():
 
 def test_modules_are_found_after_a_fresh_import():
     found = "bm.errors, bm.kernels, bm.noise, paper.parametrisation, paper.priors"
-    assert "jax" in loaded_after(f"import bellmanifold as bm\nassert bm.errors.BadInputError\n{found}")
+    assert "jax" in loaded_after(
+        f"import bellmanifold as bm, bellmanifold_paper as paper\nassert bm.errors.BadInputError\n{found}"
+    )
 
 
 def test_an_import_loads_nothing_heavy():

@@ -728,6 +728,7 @@ def test_mixture_refuses_what_it_cannot_do():
 
 UNCHECKED = """
 import bellmanifold as bm
+import bellmanifold_paper as paper
 from bellmanifold.errors import BadInputError
 from bellmanifold_paper.engines.gradient import Relaxed
 model = bm.envs.two_state()

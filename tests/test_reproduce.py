@@ -403,12 +403,19 @@ def test_the_page_of_environments_knows_nothing_yet():
     assert len(figure.legends[0].get_texts()) == 2
 
 
-WITHOUT_THE_PAPER = "import sys; sys.modules['bellmanifold_paper'] = None; from bellmanifold.cli.main import run; "
+WITHOUT_THE_PAPER = """
+import sys
+from bellmanifold._util import plugins
+from bellmanifold.cli.main import run
+sys.modules["bellmanifold_paper"] = None
+before = plugins.plugged_in
+plugins.plugged_in = lambda kind: {name: point for name, point in before(kind).items() if "paper" not in point.value}
+"""
 
 
 def without_the_paper(*arguments):
     """Run the command line where the paper's package is not installed."""
-    code = f"{WITHOUT_THE_PAPER} sys.exit(run({list(arguments)}))"
+    code = f"{WITHOUT_THE_PAPER}sys.exit(run({list(arguments)}))"
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
 
@@ -416,7 +423,9 @@ def without_the_paper(*arguments):
 def test_a_missing_package_is_named(arguments):
     done = without_the_paper("reproduce", *arguments)
     assert done.returncode == 3
-    assert done.stderr.startswith("bellmanifold: reproduce: the package bellmanifold_paper is not installed: ")
+    assert done.stderr.startswith(
+        "bellmanifold: the command reproduce is in the package bellmanifold_paper, which is not"
+    )
     assert done.stderr.count("\n") == 1
 
 

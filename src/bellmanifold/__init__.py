@@ -50,7 +50,7 @@ _HOME = {
     "Summary": "bellmanifold.posteriors.summary",
     "advise": "bellmanifold.decisions.advice",
     "check": "bellmanifold.mdp.checks",
-    "explore": "bellmanifold_lab.explorer.notebook",
+    "explore": "bellmanifold_lab",
     "from_arrays": "bellmanifold.io.arrays",
     "from_edges": "bellmanifold.io.road_tables",
     "from_gymnasium": "bellmanifold.io.gymnasium",

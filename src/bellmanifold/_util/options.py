@@ -35,7 +35,9 @@ _NAMES = "|".join(name.replace("_", "-") for name in (*SWITCHES, ENGINE, *CHOICE
 _WORDS = "|".join((*ENGINES, *(word for words in CHOICES.values() for word in get_args(words))))
 _VALUE = rf"-?\d[\d.]*(?:e[+-]?\d+)?\b|[A-Z]+\b|(?:{_WORDS}|{FLAT})\b"
 _FLAG = re.compile(rf"(\b(?:no|leave|without) )?--({_NAMES})(?![\w-])(?: ({_VALUE}))?")
-_BEGINS = re.compile(rf"^({'|'.join(name for name in (*SWITCHES, *NUMBERS, *BELIEFS) if '_' in name)})\b(?!=)")
+_BEGINS = re.compile(
+    rf"^({'|'.join(name for name in (*SWITCHES, *NUMBERS, *BELIEFS, ENGINE) if '_' in name or name == ENGINE)})\b(?!=)"
+)
 _commanded = False
 
 
