@@ -156,7 +156,7 @@ def test_learn_discounts_in_python_as_on_the_command_line():
 
 
 def test_discounts_that_could_not_be_found_again_are_refused(cli, tmp_path):
-    bm.formats.problem.write_problem(envs.two_state(), tmp_path / "problem.json")
+    bm.write_problem(envs.two_state(), tmp_path / "problem.json")
     arguments = ("learn", str(tmp_path / "problem.json"), "--agent", "bayes-td", "--episodes", "2", "--runs", "1")
     code, _, err = cli(*arguments, "--discount", "0.9", "--out", str(tmp_path / "runs"))
     assert code == 2

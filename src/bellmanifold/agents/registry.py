@@ -300,7 +300,7 @@ def find_agent(name: str) -> AgentKind:
 
 def agent_names() -> list[str]:
     """The names of all agents that can be asked for."""
-    return list(dict.fromkeys([*AGENTS, *names("agent")]))
+    return list(dict.fromkeys([*(kind.name for kind in KINDS), *names("agent"), *AGENTS]))
 
 
 def every_agent() -> list[AgentKind]:
