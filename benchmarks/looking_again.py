@@ -8,7 +8,8 @@ sideways, a chain whose steps slip back, and random problems. Regret is `gap_reg
 and the worst run are shown, too. Rules of looking again, with `replan`:
 
 - *new*: after the first play of a pair;
-- *new or doubled*: also when its count has doubled since the last look, as agents do (`bellmanifold.learning.episodes`).
+- *new or doubled*: also when its count has doubled since the last look, as agents do
+(`bellmanifold.learning.episodes`).
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ import pytest
 
 import bellmanifold as bm
 from bellmanifold.learning import learn as learning
+from bellmanifold.learning.kept import keep_runs
 from bellmanifold.learning.run_file import decode, encode
-from bellmanifold_lab.sweeps.kept import keep_runs
 
 SLIPPERY = "env:grid?rows=3&columns=3&slip=0.2"
 CASES = [

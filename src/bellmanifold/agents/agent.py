@@ -93,9 +93,9 @@ class ShowsBeliefs(Protocol):
 class NotShown(Protocol):
     """An agent that is not shown the laws of the pairs it plays.
 
-    The loop of episodes then plays in a world without a table (`bellmanifold.agents.environments.WithoutTable`) and has no
-    laws either; what it knows it takes from landings. Agents without this member are shown the law of every pair they
-    play. The registry gives an agent a problem with open laws in the same cases (`AgentKind.is_shown_laws`).
+    The loop of episodes then plays in a world without a table (`bellmanifold.agents.environments.WithoutTable`) and has
+    no laws either; what it knows it takes from landings. Agents without this member are shown the law of every pair
+    they play. The registry gives an agent a problem with open laws in the same cases (`AgentKind.is_shown_laws`).
     """
 
     @property

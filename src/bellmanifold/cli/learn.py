@@ -209,8 +209,8 @@ def _keeper(
     out: Path | None, entry: dict[str, Any], seeds: range
 ) -> AbstractContextManager[tuple[Mapping[int, Run], Callable[[Run], None]]]:
     """Runs that are stored, and a function that stores another."""
+    from bellmanifold.learning.kept import keep_runs
     from bellmanifold.learning.run import LARGEST_SEED
-    from bellmanifold_lab.sweeps.kept import keep_runs
 
     wrong = not seeds or seeds[0] < 0 or seeds[-1] > LARGEST_SEED or entry["episodes"] < 1
     if out is None or wrong:  # `learn` itself reports the error

@@ -24,8 +24,8 @@ something new; if there is neither, the episode ends as a loop. New pairs run ou
 episodes end.
 
 **What an agent is not shown is out of reach** of the agent and of this loop: an agent that learns laws from landings is
-played in a world without a table (`bellmanifold.agents.environments.WithoutTable`). So nobody knows for certain that its
-policy loops, and without `replan` only the goal, the environment or the cap on moves ends its episodes. Regret and
+played in a world without a table (`bellmanifold.agents.environments.WithoutTable`). So nobody knows for certain that
+its policy loops, and without `replan` only the goal, the environment or the cap on moves ends its episodes. Regret and
 other measures are computed from the table afterwards (`bellmanifold.learning.metrics`). An agent that is shown laws is
 shown the whole law of a pair once it has played it.
 

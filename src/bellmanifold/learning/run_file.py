@@ -1,4 +1,14 @@
-"""The file of a run: its name, its seal, writing and reading."""
+"""The file of a run: its name, its seal, writing and reading.
+
+A file is netCDF-4 (HDF5), which any netCDF reader opens, followed by one line, its seal: identifiers of the run and the
+problem, and the SHA-256 of all this. HDF5 readers stop at the length stated in the header and never see that line.
+`decode` checks it before HDF5 reads a single byte, so a truncated file or a flipped bit is detected, whatever the
+damage would do to a parser; and going on with stored runs does not require parsing them.
+
+A file's name depends only on the run's settings: a readable part and 16 digits of `RunSettings.identity`. Files are
+written under a temporary name, synced and renamed, so a file that exists under its final name is complete, and if two
+programs write the same run at once, one of two complete files remains.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +22,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from bellmanifold.errors import BadInputError
-from bellmanifold.io.files import (
-    label,
-    locate_errors,
-    read_bytes,
-)
+from bellmanifold.errors import BadInputError, DiskError
+from bellmanifold.io.files import label, locate_errors, read_bytes, sync_directory, unwritten, write_atomically
 from bellmanifold.learning.netcdf import read_netcdf, read_variables, write_netcdf
 from bellmanifold.learning.record import FORMAT, read_settings
 from bellmanifold.learning.run_settings import RunSettings
@@ -102,3 +108,38 @@ def load_runs(directory: str | os.PathLike[str]) -> Iterator[tuple[RunSettings, 
         with locate_errors(label(path)):
             settings = read_settings(found.attrs)
         yield settings, found
+
+
+def make_directory(root: Path) -> None:
+    """Create a directory for run files if necessary; raise if it is not accessible."""
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        sync_directory(root.parent)
+    except (OSError, ValueError) as error:
+        raise unwritten(f"{label(root)}: cannot be made", error, "choose another --out") from None
+    if not os.access(root, os.R_OK | os.W_OK | os.X_OK):
+        raise BadInputError(f"{label(root)}: cannot be written to: choose another --out, or allow writing")
+
+
+def fault_of(path: Path, settings: RunSettings, model_digest: str) -> str | None:
+    """Why a run must be played (again): "missing", or what is wrong with its file; None if the file is good."""
+    if not path.exists():
+        return "missing"
+    try:
+        with locate_errors(label(path)):
+            identity, made_from = verify(read_bytes(path))
+    except BadInputError as error:
+        return str(error)
+    if identity != settings.identity:
+        return f"{label(path)}: holds another run"
+    if made_from != model_digest:
+        return f"{label(path)}: was made from another version of {settings.model}"
+    return None
+
+
+def write_run(path: Path, content: bytes) -> None:
+    """Write a run's file atomically."""
+    try:
+        write_atomically(path, lambda file: file.write(content))
+    except DiskError as error:
+        raise DiskError(f"{error}, finished runs are kept") from None

@@ -1,13 +1,6 @@
 """The store of results: a directory with one netCDF file per run.
 
-A file is netCDF-4 (HDF5), which any netCDF reader opens, followed by one line, its seal: identifiers of the run and the
-problem, and the SHA-256 of all this. HDF5 readers stop at the length stated in the header and never see that line.
-`decode` checks it before HDF5 reads a single byte, so a truncated file or a flipped bit is detected, whatever the
-damage would do to a parser; and resuming a sweep does not require parsing the existing files.
-
-A file's name depends only on the run's settings: a readable part and 16 digits of `RunSettings.identity`. Files are
-written under a temporary name, synced and renamed, so a file that exists under its final name is complete, and if two
-programs write the same run at once, one of two complete files remains.
+The files are those of `bellmanifold.learning.run_file`.
 
 `plan.json` says which plan the directory belongs to: its runs and digests of its problems. A reader that selects
 the runs it wants is not misled by others, and may widen the plan instead of matching it.
@@ -24,21 +17,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bellmanifold.errors import BadInputError, DiskError
+from bellmanifold.errors import BadInputError
 from bellmanifold.io.files import (
     label,
     locate_errors,
     parse_json,
     read_bytes,
-    sync_directory,
     temporary_prefix,
     unwritten,
     write_atomically,
 )
-from bellmanifold.learning.run_file import (
-    file_name,
-    verify,
-)
+from bellmanifold.learning.run_file import fault_of, file_name, make_directory, write_run
 from bellmanifold.learning.run_settings import RunSettings
 from bellmanifold_lab.sweeps.locks import Presence, one_at_a_time
 from bellmanifold_lab.sweeps.plan import Plan
@@ -80,7 +69,7 @@ class Store:
         Raises if it belongs to another plan, even to one without results that is being played, or if it is not
         accessible. With `widen` this plan's runs are added to those of another plan instead.
         """
-        self._make()
+        make_directory(self.root)
         with closing(Presence(self.root)) as presence:
             if widen:
                 with one_at_a_time(self.root / PLAN_LOCK):
@@ -90,16 +79,6 @@ class Store:
             presence.share()
             self._sweep_up(plan)
             yield
-
-    def _make(self) -> None:
-        """Create the directory if necessary; raise if it is not accessible."""
-        try:
-            self.root.mkdir(parents=True, exist_ok=True)
-            sync_directory(self.root.parent)
-        except (OSError, ValueError) as error:
-            raise unwritten(f"{label(self.root)}: cannot be made", error, "choose another --out") from None
-        if not os.access(self.root, os.R_OK | os.W_OK | os.X_OK):
-            raise BadInputError(f"{label(self.root)}: cannot be written to: choose another --out, or allow writing")
 
     def _take(self, plan: Plan, presence: Presence) -> None:
         if presence.alone:
@@ -170,26 +149,11 @@ class Store:
 
     def fault(self, settings: RunSettings, model_digest: str) -> str | None:
         """Why a run must be played (again): "missing", or what is wrong with its file; None if the file is good."""
-        path = self.path(settings)
-        if not path.exists():
-            return "missing"
-        try:
-            with locate_errors(label(path)):
-                identity, made_from = verify(read_bytes(path))
-        except BadInputError as error:
-            return str(error)
-        if identity != settings.identity:
-            return f"{label(path)}: holds another run"
-        if made_from != model_digest:
-            return f"{label(path)}: was made from another version of {settings.model}"
-        return None
+        return fault_of(self.path(settings), settings, model_digest)
 
     def write(self, settings: RunSettings, content: bytes) -> None:
         """Write a run's file."""
-        try:
-            write_atomically(self.path(settings), lambda file: file.write(content))
-        except DiskError as error:
-            raise DiskError(f"{error}, finished runs are kept") from None
+        write_run(self.path(settings), content)
 
     def log(self, text: str) -> Path:
         """Append to the log of failures; symbolic links are not followed."""

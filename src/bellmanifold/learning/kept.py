@@ -1,8 +1,8 @@
 """Runs read back from their files, so that `learn --out` goes on where it was interrupted.
 
-A record (`bellmanifold.learning.record`) numbers pairs as the problem does; a `Run` numbers them in the order of actions
-that its seed drew. That order is drawn again here, so a run that was read equals the one that was written, except for
-the order of its routes.
+A record (`bellmanifold.learning.record`) numbers pairs as the problem does; a `Run` numbers them in the order of
+actions that its seed drew. That order is drawn again here, so a run that was read equals the one that was written,
+except for the order of its routes.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from jaxtyping import Int
 from bellmanifold.agents.registry import find_agent
 from bellmanifold.agents.settings import Value
 from bellmanifold.errors import BadInputError
+from bellmanifold.io.models import load_whole
 from bellmanifold.learning.episodes import End, Episode
 from bellmanifold.learning.record import LATER, Problem, prepare, record, require_fit
 from bellmanifold.learning.run import Run, world_of_run
-from bellmanifold.learning.run_file import encode, load_run
-from bellmanifold.learning.run_settings import RunSettings
-from bellmanifold_lab.sweeps.plan import plan_entries
-from bellmanifold_lab.sweeps.store import Store
+from bellmanifold.learning.run_file import encode, fault_of, file_name, load_run, make_directory, write_run
+from bellmanifold.learning.run_settings import RunSettings, make_settings
 
 MEASURES = ("regret", "completed_regret", "expected_regret", "optimal", "coverage", "capped", "moves")
 ALWAYS = (*MEASURES, "goal_reached", "optimal_value", "policy", "pair", "reward")
@@ -35,28 +34,33 @@ DIAGNOSTIC = "diagnostic_"
 def keep_runs(
     out: Path, entry: Mapping[str, Value], seeds: range, say: Callable[[str], object] = print
 ) -> Iterator[tuple[Mapping[int, Run], Callable[[Run], None]]]:
-    """Claim a directory for the runs of `learn`, as a sweep would; yields the runs it holds, and how to write another.
+    """A directory for the runs of `learn`; yields those of its runs that it holds, and how to write another.
 
     `entry` holds the settings shared by the runs: model, agent, episodes and options (None means not given). Files that
     are damaged, or of a version that recorded less, are `say`ed and left out: their runs are to be played again.
     """
     shared = {name: value for name, value in entry.items() if value is not None}
-    plan = plan_entries([{**shared, "seed": seed} for seed in seeds])
-    settings = {run.seed: run for run in plan.runs}
-    problem = prepare(plan.problems[str(entry["model"])])
-    store = Store(out)
-    with store.claim(plan):
-        kept: dict[int, Run] = {}
-        for seed, own in settings.items():
-            fault = store.fault(own, problem.digest)
-            try:
-                if fault is None:
-                    kept[seed] = read_run(own, problem, load_run(store.path(own)))
-            except BadInputError as error:
-                fault = f"{store.path(own)}: {error}"
-            if fault not in (None, "missing"):
-                say(f"{fault}; playing it again")
-        yield kept, lambda run: store.write(settings[run.seed], encode(record(settings[run.seed], problem, run)))
+    source = load_whole(str(entry["model"]), "learn", needs_table=False)
+    settings = {seed: make_settings({**shared, "seed": seed}, source) for seed in seeds}
+    problem = prepare(source)
+    make_directory(out)
+    kept: dict[int, Run] = {}
+    for seed, own in settings.items():
+        path = out / file_name(own)
+        fault = fault_of(path, own, problem.digest)
+        try:
+            if fault is None:
+                kept[seed] = read_run(own, problem, load_run(path))
+        except BadInputError as error:
+            fault = f"{path}: {error}"
+        if fault not in (None, "missing"):
+            say(f"{fault}; playing it again")
+
+    def keep(run: Run) -> None:
+        own = settings[run.seed]
+        write_run(out / file_name(own), encode(record(own, problem, run)))
+
+    yield kept, keep
 
 
 def read_run(settings: RunSettings, problem: Problem, stored: xr.Dataset) -> Run:
