@@ -28,9 +28,9 @@ from typing import Any
 from distributed import Client
 
 from bellmanifold.learning.environment import ONE_THREAD
+from bellmanifold.learning.run_settings import RunSettings
 from bellmanifold_lab.sweeps.cluster import play_on_cluster
 from bellmanifold_lab.sweeps.plan import Plan, plan_runs
-from bellmanifold.learning.run_settings import RunSettings
 from bellmanifold_lab.sweeps.progress import Progress
 from bellmanifold_lab.sweeps.runner import Player, sweep
 from bellmanifold_lab.sweeps.store import Store

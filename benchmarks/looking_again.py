@@ -107,7 +107,7 @@ def play(job: tuple[str, str, str, int, int]) -> Played:
 
     from bellmanifold.learning import episodes as loop
     from bellmanifold.learning.environment import use_one_thread
-    from bellmanifold.learning.learn import learn
+    from bellmanifold.learning.runs import learn
 
     use_one_thread()
     problem, label, rule, episodes, seed = job

@@ -46,7 +46,7 @@ def problem_of(name: str) -> object:
 def play(job: tuple[str, str, int, int]) -> dict[str, object]:
     """One run: its completed regret, the share of episodes that arrived, and processor time."""
     from bellmanifold.learning.environment import use_one_thread
-    from bellmanifold.learning.learn import learn
+    from bellmanifold.learning.runs import learn
 
     use_one_thread()
     problem, label, episodes, seed = job

@@ -12,7 +12,6 @@ from scipy.sparse import csr_array
 from scipy.stats import norm
 
 from bellmanifold import envs
-from bellmanifold.agents import run_episodes
 from bellmanifold.agents.environments import SimulatedWorld, SteppedWorld
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.planning import DENSE, most_promising, solve_leaky
@@ -32,6 +31,7 @@ from bellmanifold.agents.ucb_q import UCBQ
 from bellmanifold.envs.building import Move, from_moves, with_action_order
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.io.gymnasium import to_gymnasium
+from bellmanifold.learning import run_episodes
 from bellmanifold.mdp.solver import solve
 from bellmanifold.problem.builder import assemble
 from bellmanifold_paper.agents.bayes_td import BayesTD, BayesTDEnsemble, BayesTDMax

@@ -1,147 +1,45 @@
-"""The rooms and the direction of dependency between them, read from the import statements."""
+"""The packages, their rooms, and the direction of dependency between them, read from the import statements."""
 
 import ast
-import inspect
 import re
 import runpy
 import subprocess
 import sys
 from collections import Counter
-from functools import cached_property
 from pathlib import Path
-from types import CodeType
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bellmanifold import envs, posterior
-from bellmanifold.problem.dataset import Dataset
+from bellmanifold import envs
 from bellmanifold_paper.bellman import log_likelihood, residuals, transitions
 
 SOURCES = Path(__file__).parent.parent / "src"
 SOURCE = SOURCES / "bellmanifold"
-PAPER = "bellmanifold_paper"
+PAPER, LAB = "bellmanifold_paper", "bellmanifold_lab"
 
+BASE = {"_util", "errors"}
+"""Errors, options, display, progress: every room may import them, and they import no other."""
 MAY_IMPORT = {
-    "options": set(),
-    "errors": {"options"},
-    "jax_setup": set(),
-    "registration": set(),
-    "stderr": set(),
-    "interrupts": {"errors"},
-    "meter": {"errors", "stderr"},
-    "limits": {"errors"},
-    "description": {"errors"},
-    "pruning": {"description", "errors", "graph", "ssp"},
-    "display": {"errors"},
-    "compressed_rows": set(),
-    "ssp": {"compressed_rows", "description", "display", "errors"},
-    "naming": {"errors", "observation", "ssp"},
-    "maps": {"errors", "naming", "ssp"},
-    "costs": {"ssp"},
-    "assembly": {"compressed_rows", "errors", "limits", "options", "pruning", "ssp"},
-    "subtraction_free": set(),
-    "blocks": {"compressed_rows", "errors", "subtraction_free"},
-    "components": {"blocks", "compressed_rows", "subtraction_free"},
-    "linear": {"blocks", "components", "errors", "ssp", "subtraction_free"},
-    "graph": {"components", "linear", "ssp"},
-    "gain": {"graph", "linear", "lookahead", "ssp", "subtraction_free"},
-    "health": {"display", "errors", "gain", "graph", "maps", "options", "ssp"},
-    "backward": {"components", "graph", "linear", "ssp"},
-    "lookahead": {"compressed_rows", "graph", "linear", "ssp"},
-    "solver": {"backward", "display", "errors", "graph", "health", "linear", "lookahead", "options", "ssp"},
-    "envs": {"assembly", "errors", "limits", "ssp"},
-    "observation": {"errors"},
-    "data": {"display", "errors", "naming", "observation", "ssp"},
-    "formats": {"assembly", "compressed_rows", "data", "display", "envs", "errors", "graph", "limits", "naming"}
-    | {"observation", "pruning", "ssp", "stderr"},
-    "models": {"envs", "errors", "formats", "pruning", "ssp"},
-    "kernels": {"errors", "jax_setup"},
-    "chart": {"compressed_rows", "errors", "graph", "jax_setup", "linear", "ssp"},
-    "priors": {"errors", "jax_setup", "kernels"},
-    "noise": {"errors", "jax_setup", "kernels"},
-    "parametrisation": {"errors", "jax_setup", "ssp"},
-    "gaussian": {"jax_setup"},
+    "problem": set(),
+    "gaussian": set(),
     "samplers": set(),
-    "posteriors": {"chart", "compressed_rows", "data", "display", "errors", "gain", "gaussian", "graph", "health"}
-    | {"components", "formats", "jax_setup", "kernels"}
-    | {"limits", "linear", "meter", "naming", "noise", "options", "parametrisation", "priors", "samplers"}
-    | {"solver", "ssp"},
-    "decisions": {
-        "chart",
-        "costs",
-        "data",
-        "display",
-        "errors",
-        "formats",
-        "graph",
-        "kernels",
-        "linear",
-        "meter",
-        "posteriors",
-    }
-    | {"solver", "ssp", "subtraction_free"},
-    "identifiability": {"data", "display", "errors", "gaussian", "graph", "health", "linear", "posteriors", "ssp"},
-    "hausdorff": {"chart", "data", "errors", "parametrisation", "posteriors", "priors"},
-    "agents": {
-        "assembly",
-        "chart",
-        "data",
-        "decisions",
-        "errors",
-        "formats",
-        "gaussian",
-        "graph",
-        "jax_setup",
-        "kernels",
-        "limits",
-        "linear",
-        "noise",
-    }
-    | {"parametrisation", "posteriors", "priors", "samplers", "solver", "ssp"},
-    "runs": {"agents", "data", "display", "envs", "errors", "graph", "health", "limits", "linear", "meter"}
-    | {"models", "options", "solver", "ssp"},
-    "sweeps": {"__init__", "agents", "errors", "formats", "limits", "meter", "models", "runs", "ssp", "stderr"},
-    "figures": {"display", "errors", "graph", "maps", "ssp"},
-    "report": {"__init__", "agents", "errors", "figures", "formats", "models", "runs", "ssp", "sweeps"},
-    "explorer": {
-        "data",
-        "decisions",
-        "display",
-        "errors",
-        "figures",
-        "formats",
-        "interrupts",
-        "posteriors",
-        "report",
-        "ssp",
-    },
-    "commands": {
-        "agents",
-        "costs",
-        "data",
-        "decisions",
-        "envs",
-        "errors",
-        "explorer",
-        "figures",
-        "formats",
-        "graph",
-        "interrupts",
-        "limits",
-        "maps",
-        "meter",
-        "models",
-    }
-    | {"options", "posteriors", "report", "runs", "ssp", "stderr", "sweeps"},
-    "cli": {"__init__", "commands", "data", "envs", "errors", "figures", "formats"}
-    | {"health", "models", "options", "solver", "stderr"},
-    "__main__": {"cli"},
+    "mdp": {"problem"},
+    "envs": {"mdp", "problem"},
+    "io": {"envs", "mdp", "problem"},
+    "pictures": {"mdp", "problem"},
+    "chart": {"mdp", "problem"},
+    "posteriors": {"chart", "gaussian", "io", "mdp", "problem", "samplers"},
+    "decisions": {"chart", "io", "mdp", "posteriors", "problem"},
+    "agents": {"chart", "decisions", "io", "mdp", "posteriors", "problem"},
+    "learning": {"agents", "envs", "io", "mdp", "problem"},
+    "cli": {"agents", "decisions", "envs", "io", "learning", "mdp", "pictures", "posteriors", "problem"},
 }
-"""Room of the library -> rooms it may import. A new room needs a line here. What makes the paper again is no room: it
-imports the library, and nothing imports it; the command `reproduce` finds it by name."""
+"""Room of the library -> rooms it may import beside the base. A new room needs a line here."""
+PACKAGES = {"bellmanifold": set(), LAB: {"bellmanifold"}, PAPER: {"bellmanifold", LAB}}
+"""Package -> packages it may import. Engines, agents and commands of the other two are found by entry points."""
 
 
 def named(path: Path) -> str:
@@ -171,34 +69,46 @@ def imported(path: Path) -> set[str]:
 
 
 def room(module: str) -> str:
-    """The part of the library that a module belongs to; `__init__` is what the library itself says."""
-    return module.split(".")[1] if "." in module else "__init__"
+    """The part of its package that a module belongs to; `__init__` is what the package itself says."""
+    name = module.split(".")[1] if "." in module else "__init__"
+    return "base" if name in BASE else name
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("bellmanifold.")])
+@pytest.mark.parametrize("module", MODULES)
 def test_direction_of_dependency(module):
-    own, found = room(module), imported(MODULES[module])
-    assert not [name for name in found if name.startswith(PAPER)], "the library does not know the paper's package"
-    assert own in MAY_IMPORT, f"{own} is a new room: say in MAY_IMPORT what it may import"
-    forbidden = {room(name) for name in found} - MAY_IMPORT[own] - {own}
-    assert not forbidden, f"{own} must not import {sorted(forbidden)}"
+    package, own, found = module.split(".")[0], room(module), imported(MODULES[module])
+    others = {name.split(".")[0] for name in found} - {package}
+    assert others <= PACKAGES[package], f"{package} must not import {sorted(others - PACKAGES[package])}"
+    if package != "bellmanifold" or own in ("__init__", "__main__"):
+        return
+    rooms = {room(name) for name in found if name != "bellmanifold"} - {own}
+    if own == "base":
+        assert not rooms
+    else:
+        assert own in MAY_IMPORT, f"{own} is a new room: say in MAY_IMPORT what it may import"
+        forbidden = rooms - MAY_IMPORT[own] - {"base"}
+        assert not forbidden, f"{own} must not import {sorted(forbidden)}"
 
 
 def test_the_rule_can_fail(tmp_path):
-    text = "from bellmanifold.cli.main import app\ndef f():\n    import bellmanifold.mdp.solver\n" text += "if
-    TYPE_CHECKING:\n    import bellmanifold.problem.ssp\nelse:\n    from bellmanifold import envs, __version__\n"
-    (tmp_path / "x.py").write_text(text) assert imported(tmp_path / "x.py") == {f"bellmanifold.{name}" for name in
-    ("cli", "solver", "envs")} | {
+    text = "from bellmanifold.cli.main import app\ndef f():\n    import bellmanifold.mdp.solver\n"
+    text += "if TYPE_CHECKING:\n    import bellmanifold.problem.ssp\n"
+    text += "else:\n    from bellmanifold import envs, __version__\n"
+    (tmp_path / "x.py").write_text(text)
+    assert imported(tmp_path / "x.py") == {f"bellmanifold.{name}" for name in ("cli.main", "mdp.solver", "envs")} | {
         "bellmanifold"
     }
 
 
-def test_rooms_are_acyclic():
+def test_rooms_are_acyclic_and_a_dozen():
     done: set[str] = set()
     while len(done) < len(MAY_IMPORT):
-        ready = {name for name, needs in MAY_IMPORT.items() if needs - {"__init__"} <= done} - done
+        ready = {name for name, needs in MAY_IMPORT.items() if needs <= done} - done
         assert ready, f"a cycle among {sorted(set(MAY_IMPORT) - done)}"
         done |= ready
+    rooms = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
+    assert rooms == {*MAY_IMPORT, "_util"}
+    assert {path.stem for path in SOURCE.glob("*.py")} == {"__init__", "__main__", "errors"}, "no loose modules"
 
 
 def reached(graph: dict[str, set[str]]) -> dict[str, set[str]]:
@@ -320,59 +230,6 @@ def test_statistical_tests_state_their_false_alarm_rate():
             names = {name.attr for name in ast.walk(node) if isinstance(name, ast.Attribute)}
             if re.search(r"within \S+ (combined )?standard errors", says) or "pvalue" in names:
                 assert "false alarm" in says, f"{path.name}: {node.name} states no false-alarm rate"
-
-
-def test_a_newcomer_reads_for_an_afternoon():
-    """CONTRIBUTING lists the modules of the newcomer's path in their order; those in parentheses are not on it."""
-    text = (SOURCES.parent / "CONTRIBUTING.md").read_text()
-    path = re.sub(r"\([^()]*\)", "", text[text.index("\n1. `problem/ssp.py`") : text.index("\n| room |")])
-    names = re.findall(r"`([\w/]+\.py)`", path)
-    lines = sum(len((SOURCE / name).read_text().splitlines()) for name in names)
-    assert len(names) > 10
-    assert lines <= 3000
-    stated = re.search(r"about ([\d,]+) lines", text)
-    assert stated is not None
-    assert abs(int(stated[1].replace(",", "")) - lines) <= 100
-
-
-def getters() -> set[CodeType]:
-    """The code of all properties of the library, as far as it was imported."""
-    modules = [module for name, module in list(sys.modules.items()) if name.startswith("bellmanifold.")]
-    own = [one for module in modules for one in vars(module).values() if isinstance(one, type)]
-    classes = {one for one in own if one.__module__.startswith("bellmanifold.")}
-    found = [value for one in classes for value in vars(one).values()]
-    plain = [value.fget for value in found if isinstance(value, property)]
-    cached = [value.func for value in found if isinstance(value, cached_property)]
-    return {inspect.unwrap(getter).__code__ for getter in plain + cached if getter is not None}
-
-
-def test_the_way_from_a_call_to_its_summary_is_short():
-    """An acyclic problem, after a first call: functions and properties that know posteriors, charts and Gaussians."""
-    model = envs.deep_sea(depth=3)
-    data = Dataset.from_pairs(model, [("0,0", "right"), ("1,1", "left"), ("2,0", "right")])
-    rooms = tuple(str(SOURCE / room) for room in ("posteriors", "chart", "gaussian"))
-    met: set[CodeType] = set()
-
-    def look(frame, event, _):
-        code = frame.f_code
-        if event == "call" and code.co_filename.startswith(rooms) and not code.co_name.startswith("<"):
-            met.add(code)
-
-    posterior(model, data, epsilon=0.01)
-    before = sys.getprofile()
-    sys.setprofile(look)
-    try:
-        posterior(model, data, epsilon=0.01)
-    finally:
-        sys.setprofile(before)
-    properties = met & getters()
-    assert len(met - properties) <= 56
-    assert len(properties) <= 25
-    assert len(met) > 50, "whoever looks at wrong files sees nothing"
-    text = (SOURCES.parent / "docs" / "design.md").read_text()
-    words = set(re.findall(r"\w+", text[text.index("## A reader's tour") :]))
-    names = {code.co_qualname.split(".")[-2 if code.co_name.startswith("__") else -1] for code in met - properties}
-    assert names - words == set(), "the tour names everything on the way"
 
 
 def test_no_module_is_long():

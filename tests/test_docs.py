@@ -17,9 +17,9 @@ import pytest
 
 import bellmanifold
 from bellmanifold import envs
-from bellmanifold.agents import run_episodes
 from bellmanifold.agents.registry import AgentKind, make_agent
 from bellmanifold.errors import BadInputError
+from bellmanifold.learning import run_episodes
 from bellmanifold.mdp.checks import check
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.inference import posterior_of

@@ -14,11 +14,11 @@ from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError
 from bellmanifold.io.problem import from_json, write_problem
 from bellmanifold.io.road_tables import from_edges
-from bellmanifold.learning.learn import learn
+from bellmanifold.learning.runs import learn
 from bellmanifold.mdp.checks import check
 from bellmanifold.pictures.drawing import MAX_ARROWS, MAX_STATES, ROUTE_COLOUR, arrows
+from bellmanifold.pictures.labels import figure_of, needs_label
 from bellmanifold.pictures.lines import draw_regret
-from bellmanifold.pictures.names import figure_of, needs_label
 from bellmanifold.pictures.palette import COLOURS, pair_colours
 from bellmanifold.pictures.positions import is_mapped, on_grid, positions
 from bellmanifold.posteriors.inference import posterior

@@ -13,7 +13,7 @@ from toy_agents import play_here
 import bellmanifold as bm
 from bellmanifold._util.interrupts import interruptible
 from bellmanifold.errors import StoppedError
-from bellmanifold.learning import learn as learning
+from bellmanifold.learning import runs as learning
 from bellmanifold.learning.run_settings import make_settings
 from bellmanifold_lab.commands import demo
 from bellmanifold_lab.sweeps.plan import plan_runs

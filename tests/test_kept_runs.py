@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import bellmanifold as bm
-from bellmanifold.learning import learn as learning
+from bellmanifold.learning import runs as learning
 from bellmanifold.learning.kept import keep_runs
 from bellmanifold.learning.run_file import decode, encode
 

@@ -8,7 +8,6 @@ from problems import all_policies, chain, random_problem
 
 import bellmanifold as bm
 from bellmanifold import envs
-from bellmanifold.agents import run_episodes
 from bellmanifold.agents.frontier import Knowledge, unseen
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.posterior_sampling import PosteriorSampling
@@ -16,6 +15,7 @@ from bellmanifold.agents.registry import make_agent
 from bellmanifold.agents.settings import SamplingSettings
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError
+from bellmanifold.learning import run_episodes
 from bellmanifold.problem.dataset import Dataset
 
 

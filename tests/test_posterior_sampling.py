@@ -12,7 +12,7 @@ import bellmanifold as bm
 from bellmanifold import envs
 from bellmanifold._util.jax_setup import random_key
 from bellmanifold._util.limits import ROUTES
-from bellmanifold.agents import run_episodes, sources
+from bellmanifold.agents import sources
 from bellmanifold.agents.posterior_sampling import PosteriorSampling
 from bellmanifold.agents.registry import make_agent
 from bellmanifold.agents.settings import SamplingSettings
@@ -21,6 +21,7 @@ from bellmanifold.agents.walking import Walk
 from bellmanifold.chart.batch import LIMITS, ChartLimits, known_chart
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.learning import run_episodes
 from bellmanifold.posteriors.batch_walk import BatchWalker, evaluate
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.cuts import covering

@@ -9,11 +9,11 @@ from problems import all_policies, chain, random_problem
 
 import bellmanifold as bm
 from bellmanifold import envs
-from bellmanifold.agents import run_episodes
 from bellmanifold.agents.planning import way_home
 from bellmanifold.agents.registry import make_agent
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError
+from bellmanifold.learning import run_episodes
 from bellmanifold.learning.run import play_run
 from bellmanifold.mdp.graph import reach_goal
 

@@ -25,10 +25,10 @@ from bellmanifold.agents.registry import AGENTS, find_agent
 from bellmanifold.cli.main import run as command
 from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError, StoppedError
 from bellmanifold.io.models import load_model, load_problem
-from bellmanifold.learning.learn import learn
 from bellmanifold.learning.metrics import find_optimum
 from bellmanifold.learning.run_file import decode, encode, file_name, load_run, load_runs
 from bellmanifold.learning.run_settings import RunSettings, make_settings
+from bellmanifold.learning.runs import learn
 from bellmanifold_lab.sweeps import units
 from bellmanifold_lab.sweeps.locks import Presence
 from bellmanifold_lab.sweeps.plan import plan_runs, read_plan

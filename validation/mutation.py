@@ -32,7 +32,8 @@ from pathlib import Path
 from queue import Queue
 
 ROOT = Path(__file__).parent.parent
-PACKAGE = ROOT / "src" / "bellmanifold"
+SOURCES = ROOT / "src"
+ROOMS = ("chart", "gaussian", "posteriors")
 TESTS = {
     "accuracy": ("accuracy", "summary"),
     "arrangement": ("chart", "weight"),
@@ -227,8 +228,10 @@ def mutated(path: Path, mutant: Mutant) -> str:
 
 def sample(number: int, seed: int) -> list[Mutant]:
     """A random sample over all modules together."""
-    paths = [PACKAGE / f"{name}.py" for name in ("graph", "jax_setup")]
-    paths += sorted(path for room in ("chart", "gaussian", "posteriors") for path in (PACKAGE / room).glob("*.py"))
+    library, paper = SOURCES / "bellmanifold", SOURCES / "bellmanifold_paper"
+    paths = [library / "mdp" / "graph.py", library / "_util" / "jax_setup.py", *(paper / f"{name}.py" for name in PAPERS)]
+    paths += sorted(path for room in ROOMS for path in (library / room).glob("*.py"))
+    paths += sorted(path for path in (paper / "engines").glob("*.py"))
     everything = [mutant for path in paths for mutant in mutants_of(path)]
     return random.Random(seed).sample(everything, min(number, len(everything)))
 

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from bellmanifold.io.observations import write_data as write_data
     from bellmanifold.io.problem import write_problem as write_problem
     from bellmanifold.io.road_tables import from_edges as from_edges
-    from bellmanifold.learning.learn import learn as learn
+    from bellmanifold.learning.runs import learn as learn
     from bellmanifold.mdp.checks import check as check
+    from bellmanifold.mdp.pruning import pruned as pruned
     from bellmanifold.mdp.solver import solve as solve
     from bellmanifold.posteriors import kernels as kernels
     from bellmanifold.posteriors import noise as noise
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from bellmanifold.posteriors.summary import Summary as Summary
     from bellmanifold.problem.dataset import Dataset as Dataset
     from bellmanifold.problem.observation import Observation as Observation
-    from bellmanifold.problem.pruning import pruned as pruned
     from bellmanifold.problem.ssp import SSP as SSP
 
 __version__ = "0.1.0"
@@ -56,11 +56,11 @@ _HOME = {
     "from_gymnasium": "bellmanifold.io.gymnasium",
     "from_moves": "bellmanifold.envs.building",
     "from_networkx": "bellmanifold.io.networks",
-    "learn": "bellmanifold.learning.learn",
+    "learn": "bellmanifold.learning.runs",
     "load_data": "bellmanifold.io.observations",
     "load_model": "bellmanifold.io.models",
     "posterior": "bellmanifold.posteriors.inference",
-    "pruned": "bellmanifold.problem.pruning",
+    "pruned": "bellmanifold.mdp.pruning",
     "solve": "bellmanifold.mdp.solver",
     "to_gymnasium": "bellmanifold.io.gymnasium",
     "write_data": "bellmanifold.io.observations",

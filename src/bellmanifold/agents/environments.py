@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Int
 
+from bellmanifold.agents.environments import World, open_world, world_as_shown
 from bellmanifold.errors import BadInputError, kind_of_value
 from bellmanifold.mdp.graph import levels
 from bellmanifold.problem.builder import assemble
@@ -221,3 +222,8 @@ def _table_of_pairs(env: Any, label: str) -> SSP:
             name=label,
         )
     )
+
+
+def default_cap(model: SSP) -> int:
+    """The default limit on the number of moves in an episode."""
+    return max(LEAST_CAP, MOVES_PER_STATE * model.n_states)

@@ -21,11 +21,11 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float, Int
 
+from bellmanifold.agents.environments import default_cap
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.planning import most_promising, solve_leaky
 from bellmanifold.agents.settings import PSRLSettings
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.learning.episodes import default_cap
 from bellmanifold.posteriors.laws import OpenLaws, open_laws
 from bellmanifold.problem.ssp import SSP
 

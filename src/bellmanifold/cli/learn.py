@@ -32,8 +32,8 @@ from bellmanifold.errors import BadInputError, count_of
 from bellmanifold.learning.environment import keep_compiled_programs
 
 if TYPE_CHECKING:
-    from bellmanifold.learning.learn import Learning
     from bellmanifold.learning.run import Run
+    from bellmanifold.learning.runs import Learning
 
 SHOWN_EPISODES = (1, 2, 5, 10, 20, 50)
 FEW_ARRIVE = 0.25
@@ -159,7 +159,7 @@ def learn(
 def _open_problem(model: str, discount: float | None, prune: bool, out: Path | None) -> tuple[str, Any]:
     """The reference under which runs are stored, and the problem, pruned and then discounted on request."""
     from bellmanifold.io.models import load_whole
-    from bellmanifold.learning.learn import discounted
+    from bellmanifold.learning.runs import discounted
 
     if prune and out is not None:
         raise BadInputError(
@@ -180,7 +180,7 @@ def _open_problem(model: str, discount: float | None, prune: bool, out: Path | N
 
 def _play_runs(problem: Any, entry: dict[str, Any], runs: int, seed: int, out: Path | None) -> Learning:
     """Play the runs that are not stored, and store each one when it ends; `entry` is an entry of a plan."""
-    from bellmanifold.learning.learn import learn as let_learn
+    from bellmanifold.learning.runs import learn as let_learn
 
     done = 0
 

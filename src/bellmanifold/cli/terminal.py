@@ -138,7 +138,7 @@ def save_picture(path: Path, draw: str, *shown: Any) -> None:
 
     mpl.use("Agg")
     from bellmanifold import figures
-    from bellmanifold.pictures.names import figure_of
+    from bellmanifold.pictures.labels import figure_of
 
     figure = figure_of(getattr(figures, draw)(*shown))
     with warnings.catch_warnings():

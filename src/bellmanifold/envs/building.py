@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bellmanifold.errors import require, require_count, require_kind
+from bellmanifold.mdp.pruning import without_loops
 from bellmanifold.problem.builder import assemble
 from bellmanifold.problem.ssp import SSP, Description
 
@@ -68,7 +69,7 @@ def from_moves(
             reward_sd=[float(move.reward_sd) for move in moves.values()],
             name=name,
         ),
-        prune,
+        without_loops if prune else None,
     )
     return model if action_seed is None else with_action_order(model, action_seed)
 

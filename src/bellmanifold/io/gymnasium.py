@@ -11,8 +11,8 @@ import numpy as np
 from bellmanifold.envs import BUILT_IN
 from bellmanifold.errors import BadInputError, kind_of_value, printable, quote
 from bellmanifold.mdp.graph import reachable
+from bellmanifold.mdp.pruning import pruned, without_loops
 from bellmanifold.problem.builder import assemble
-from bellmanifold.problem.pruning import pruned
 from bellmanifold.problem.ssp import SSP, Description, require_closed
 
 RESETS = 1000
@@ -60,7 +60,7 @@ def from_gymnasium(env: gymnasium.Env[Any, Any], prune: bool = False) -> SSP:
             name=label,
             metadata=_grid(plain, pairs, count),
         ),
-        prune,
+        without_loops if prune else None,
     )
     model = pruned(model) if prune else model
     return model.subproblem(reachable(model, model.initial > 0)[model.pair_state])

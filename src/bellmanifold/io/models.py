@@ -16,7 +16,7 @@ from bellmanifold.errors import BadInputError, quote, require, require_flags, re
 from bellmanifold.io.explicit import read_query
 from bellmanifold.io.files import label, locate_errors
 from bellmanifold.io.problem import read_problem
-from bellmanifold.problem.pruning import pruned
+from bellmanifold.mdp.pruning import pruned
 from bellmanifold.problem.ssp import SSP, require_closed
 
 DRN = ".drn"

@@ -35,6 +35,7 @@ from bellmanifold.io.files import (
     write_atomically,
 )
 from bellmanifold.io.npz import check_arrays, check_names, names, one_number, one_text, read_arrays
+from bellmanifold.mdp.pruning import without_loops
 from bellmanifold.problem.builder import assemble
 from bellmanifold.problem.ssp import SSP, Description, StatedPrior, require_problem
 
@@ -140,7 +141,7 @@ def from_json(value: Any, prune: bool = False) -> SSP:
             may_be_open=not needs,
             open_discount=number(whole.get("open_discount", 1.0), "open_discount"),
         ),
-        prune,
+        without_loops if prune else None,
     )
     return model.discounted(number(whole.get("discount", 1.0), "discount"))
 
@@ -246,7 +247,7 @@ def from_npz(content: bytes, prune: bool = False) -> SSP:
             may_be_open=version > 1,
             open_discount=one_number(arrays, "open_discount") if "open_discount" in arrays else 1.0,
         ),
-        prune,
+        without_loops if prune else None,
     )
     return model.discounted(one_number(arrays, "discount") if "discount" in arrays else 1.0)
 

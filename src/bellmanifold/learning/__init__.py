@@ -1,1 +1,5 @@
-"""Single runs, and several runs of one agent: playing, measuring and summarising them."""
+"""Learning: an agent plays episodes in an environment; runs are measured, kept in files and summarised."""
+
+from bellmanifold.learning.episodes import Episode, run_episodes
+
+__all__ = ["Episode", "run_episodes"]

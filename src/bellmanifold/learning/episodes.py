@@ -42,7 +42,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from bellmanifold.agents.agent import Agent, acts, is_diagnosed, is_shown_laws, looks, sees_moves, takes_landings
-from bellmanifold.agents.environments import World, open_world, world_as_shown
+from bellmanifold.agents.environments import World, default_cap, open_world, world_as_shown
 from bellmanifold.agents.frontier import unseen
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.planning import way_home
@@ -83,9 +83,6 @@ class Episode:
         return self.end == "goal"
 
 
-def default_cap(model: SSP) -> int:
-    """The default limit on the number of moves in an episode."""
-    return max(LEAST_CAP, MOVES_PER_STATE * model.n_states)
 
 
 def run_episodes(

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float
 
 from bellmanifold._util.display import Words
 from bellmanifold.errors import BadInputError, kind_of_value
-from bellmanifold.pictures.names import (
+from bellmanifold.pictures.labels import (
     RADIUS,
     Number,
     action_keys,

@@ -19,7 +19,7 @@ from bellmanifold.pictures.drawing import (
     new_axes,
     require_drawable,
 )
-from bellmanifold.pictures.names import Number, action_keys, figure_of, needs_label
+from bellmanifold.pictures.labels import Number, action_keys, figure_of, needs_label
 from bellmanifold.pictures.palette import few_actions, pair_colours
 from bellmanifold.problem.ssp import SSP
 

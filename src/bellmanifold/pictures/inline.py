@@ -8,8 +8,8 @@ from typing import Any
 
 from bellmanifold.pictures.drawing import draw
 from bellmanifold.pictures.gains import draw_advice
+from bellmanifold.pictures.labels import figure_of
 from bellmanifold.pictures.lines import draw_regret
-from bellmanifold.pictures.names import figure_of
 from bellmanifold.problem.ssp import SSP
 
 DRAWN: dict[str, Any] = {"problem": draw, "advice": draw_advice, "regret": draw_regret}

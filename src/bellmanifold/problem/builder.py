@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -23,17 +24,19 @@ LOOP = "stay"
 """The action of the loop that a dead end is given for a while."""
 PROBABILITY_TOLERANCE = 1e-9
 ROUNDING = 1e-12
+WithoutLoops: TypeAlias = Callable[[SSP, Bool[np.ndarray, "pairs"]], SSP]
+"""Takes states that have nothing but these loops out of a problem."""
 
 
-def assemble(plain: Description, prune: bool = False) -> SSP:
+def assemble(plain: Description, without_loops: WithoutLoops | None = None) -> SSP:
     """Check a description and build the problem: goals lumped, pairs and successors in canonical order.
 
     States are numbered by their first pair, actions by their first use; pairs keep their order within a
     state; equal successors are merged, successors of probability 0 dropped, and rows whose sum differs from 1
     by more than rounding (but by no more than 1e-9) are divided by it. Names that no pair, goal or
-    start mentions are dropped. Where a description may be open, NaN rewards and empty rows are kept. With `prune`, a
-    next state that is no goal and has no pair is dropped with the moves that may lead there, and so on; by default it
-    is an error.
+    start mentions are dropped. Where a description may be open, NaN rewards and empty rows are kept. A next state
+    that is no goal and has no pair is an error; given `bellmanifold.mdp.pruning.without_loops`, it is dropped with the
+    moves that may lead there, and so on.
 
     Raises:
         BadInputError: naming the pair and the remedy.
@@ -41,8 +44,8 @@ def assemble(plain: Description, prune: bool = False) -> SSP:
     SIZE.require(np.size(plain.pair_state) + np.size(plain.next_state), "the problem")
     given = _Given(plain)
     _check_lengths(given)
-    if prune and (dead := given.dead_ends()).size:
-        return _without_dead_ends(plain, given, dead)
+    if without_loops is not None and (dead := given.dead_ends()).size:
+        return _without_dead_ends(plain, given, dead, without_loops)
     _check_pairs(given)
     total = _checked_sums(given)
     _check_initial(given)
@@ -71,10 +74,10 @@ def assemble(plain: Description, prune: bool = False) -> SSP:
     )
 
 
-def _without_dead_ends(plain: Description, given: _Given, dead: Int[np.ndarray, "dead"]) -> SSP:
+def _without_dead_ends(
+    plain: Description, given: _Given, dead: Int[np.ndarray, "dead"], without_loops: WithoutLoops
+) -> SSP:
     """Give each state without a pair a loop, build the problem, and take them out again."""
-    from bellmanifold.problem.pruning import without_loops
-
     count, action = len(dead), LOOP
     while action in given.actions:
         action += "'"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bellmanifold.pictures.drawing import GOAL_COLOUR
-from bellmanifold.pictures.names import RADIUS
+from bellmanifold.pictures.labels import RADIUS
 from bellmanifold.pictures.positions import positions
 from bellmanifold.problem.ssp import SSP
 

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from bellmanifold.pictures.drawing import arrow_ends, draw_goal, draw_pies, frame
-from bellmanifold.pictures.names import RADIUS, points_per_unit
+from bellmanifold.pictures.labels import RADIUS, points_per_unit
 from bellmanifold.pictures.positions import landings, positions
 from bellmanifold.problem.ssp import SSP
 
