@@ -258,7 +258,7 @@ WRONG = [
     (HEAD + "A,C,nan\n", "goal=C&start=A", 'line 2, column cost: "nan" is not a finite number'),
     (HEAD + "A,C,inf\n", "goal=C&start=A", 'line 2, column cost: "inf" is not a finite number'),
     (HEAD.replace(",", ";") + "A;C;1,5\n", "goal=C&start=A", "with a decimal point, such as 1.5"),
-    (HEAD + "A,C,-3\n", "goal=C&start=A", "line 2: cost is -3: costs are positive, unless allow_gains=true says"),
+    (HEAD + "A,C,-3\n", "goal=C&start=A", "line 2: cost is -3: costs are positive, unless allow_gains says that"),
     (HEAD + "A,C,1\nA,,1\n", "goal=C&start=A", "line 3, column to: is empty: name a junction, or remove the row"),
     (HEAD + "A,C\n", "goal=C&start=A", "line 2: has 2 cells, the first line 3: put names that contain"),
     (HEAD + 'A,"C,1\n', "goal=C&start=A", "close the quotes"),

@@ -143,7 +143,7 @@ def _check_numbers(lines: Lines, gains: bool) -> None:
         _refuse(
             lines,
             lines.cost < 0,
-            lambda k: f"cost is {lines.cost[k]:g}: costs are positive, unless allow_gains=true says that roads may pay",
+            lambda k: f"cost is {lines.cost[k]:g}: costs are positive, unless allow_gains says that roads may pay",
         )
     _refuse(lines, lines.sd < 0, lambda k: f"sd is {lines.sd[k]:g}: give a number that is not negative")
     wrong = ~((lines.probability > 0) & (lines.probability <= 1))
@@ -332,7 +332,7 @@ def _check_ways(
         if node in lost or node not in kept.tail:
             raise BadInputError(
                 f"start {quote(nodes[node])}: its roads do not lead to the goal {named} for sure: check the direction "
-                "of the roads (twoway=true takes every road both ways), or begin elsewhere"
+                "of the roads (twoway takes every road both ways), or begin elsewhere"
             )
 
 
