@@ -358,6 +358,28 @@ def test_psrl_posterior_is_conjugate():
     assert (laws.counts + laws.base_weight(2.0)).tolist() == [[3.0, 2.0], [1.0, 1.0]]
 
 
+def test_psrl_infers_how_random_the_world_is(cli):
+    """Twenty equal landings of three pairs: laws are nearly certain. One everywhere else: they are not."""
+    model = envs.swirl(3)
+    sure, unsure = (PSRL(model, PSRLSettings()) for _ in range(2))
+    for k in range(20):
+        for pair in range(3):
+            sure.moved(pair, -1.0, pair, np.zeros(0, dtype=np.int64))
+            unsure.moved(pair, -1.0, (pair + k) % model.n_states, np.zeros(0, dtype=np.int64))
+    (low, _), (high, _) = sure.laws().moments, unsure.laws().moments
+    assert low < 0.2 < 2.0 < high
+    rng = np.random.default_rng(0)
+    law = np.exp(sure.laws().draw(rng, np.array([low])))[:, :, 0]
+    np.testing.assert_allclose(law.sum(axis=1), 1.0)
+    assert law[[0, 1, 2], [0, 1, 2]].min() > 0.9
+    told = PSRL(model, PSRLSettings(concentration=3.0)).laws()
+    assert told.moments == (3.0, 0.0)
+    command = ("learn", "env:two-state", "--agent", "psrl", "--episodes", "2", "--runs", "1", "--concentration", "3")
+    code, out, _ = cli(*command)
+    assert code == 0
+    assert "concentration 3" in out.splitlines()[0]
+
+
 def test_psrl_with_much_data_plays_nearly_the_optimum(rng):
     """A cyclic, stochastic problem: with 10,000 landings of each pair a sampled problem is nearly the true one."""
     model = envs.grid(3, 3, slip=0.2)

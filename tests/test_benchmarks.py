@@ -10,6 +10,7 @@ from pathlib import Path
 import gpu
 import jax
 import jax.numpy as jnp
+import looking_again
 import measuring
 import numpy as np
 import numpy_hmc
@@ -22,7 +23,12 @@ import run
 import solving
 import temporal_differences
 
+import bellmanifold as bm
 from bellmanifold import envs
+from bellmanifold.agents import episodes as loop
+from bellmanifold.chart.bellman import log_likelihood, transitions
+from bellmanifold.data import Dataset
+from bellmanifold.posteriors import td
 from bellmanifold.posteriors.inference import posterior
 from bellmanifold.posteriors.target import relaxed_target
 from bellmanifold.problem.dataset import Dataset
@@ -147,6 +153,19 @@ def test_peers_are_shown_at_their_best():
     *_, line = peers.table(bsuite).splitlines()
     told = "300 (300 to 300, 1 of 2 never) | 350 (350 to 350) | noise_sd 0.3, weight 1"
     assert line == f"| bsuite-10 | {told} | never solved | never solved | noise_sd 1, prior_scale 1 |"
+
+
+def test_gridworld_is_the_literatures_and_rules_are_compared_fairly():
+    """Its optimal value is published as 6.03648; whatever a rule changes is put back."""
+    assert bm.solve(looking_again.gridworld()).value_at_start == pytest.approx(-6.03648, abs=1e-5)
+    rule = loop._Trip._is_telling
+    new, both, published = (
+        looking_again.play(("gridworld", agent, rule, 3, 1))
+        for agent, rule in (("psrl", "new"), ("psrl", "new or doubled"), ("psrl, weight 1", "none"))
+    )
+    assert loop._Trip._is_telling is rule
+    assert len({run.regret for run in (new, both, published)}) == 3
+    assert looking_again.table([new, both]).splitlines()[-1].startswith("| gridworld | psrl | - |")
 
 
 def test_the_gpu_script_needs_the_core_alone(tmp_path):

@@ -218,7 +218,7 @@ def test_posterior_json_is_the_contract(cli, tmp_path):
     assert (code, err) == (0, "")
     keys = "engine reason trustworthy epsilon prior_scale observed_pairs dimension log_evidence log_evidence_se"
     keys += " warnings prior_mean largest_error"
-    keys += " effective_sample_size actions routes q_mean q_mean_se q_sd proper_only"
+    keys += " effective_sample_size actions routes q_mean q_mean_se q_sd proper_only costs_only"
     keys += " improper_mass improper_mass_model diagnostics"
     assert set(keys.split()) == set(answer)
     assert answer["observed_pairs"] == 2

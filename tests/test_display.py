@@ -69,7 +69,8 @@ TABLES = {
     "Summary": "state action observed probability probability_se q_mean q_mean_se q_sd q_sd_se",
     "Health": "states max_mean_reward",
     "Solution": "state action q optimal value_of_state",
-    "Learning": "agent run seed episode reward regret completed_regret reached_goal optimal coverage moves capped",
+    "Learning": "agent run seed episode reward regret completed_regret gap_regret reached_goal "
+    "optimal coverage moves capped",
     "Advice": "state action gain gain_se perfect perfect_se tried tells",
 }
 ROWS = {"SSP": 6, "Dataset": 2, "Summary": 6, "Health": 1, "Solution": 6, "Learning": 10}

@@ -7,10 +7,21 @@ import json
 
 import numpy as np
 import pytest
-from hostile import STRANGE_NUMBERS, VALID_TEXTS, call, damaged, elsewhere, examples, require_answer, values
+from hostile import (
+    STRANGE_NUMBERS,
+    STRANGE_TEXTS,
+    VALID_TEXTS,
+    call,
+    damaged,
+    elsewhere,
+    examples,
+    require_answer,
+    values,
+)
 from hypothesis import strategies as st
 from test_formats import npz
 
+import bellmanifold as bm
 from bellmanifold import envs
 from bellmanifold.errors import BadInputError
 from bellmanifold.io.observations import load_data
@@ -64,12 +75,22 @@ def read(reader, content, *more):
         return None
 
 
+def in_one_line(build):
+    """A result, or a refusal in one line."""
+    fault = ""
+    try:
+        build()
+    except BadInputError as error:
+        fault = str(error)
+    assert fault.isprintable(), fault
+
+
 @examples(30, 12_000, content=GARBAGE)
 def test_bytes_for_a_problem(content):
     read(read_problem, content)
 
 
-@examples(60, 30_000, content=damaged(FOUR) | damaged(SWIRL) | damaged(SLIPPERY))
+@examples(60, 20_000, content=damaged(FOUR) | damaged(SWIRL) | damaged(SLIPPERY))
 def test_a_damaged_problem(content):
     """What is read can be written and read again."""
     model = read(read_problem, content)
@@ -112,6 +133,49 @@ def test_a_damaged_npz(changes, flips):
 @examples(40, 15_000, content=damaged(DATA) | GARBAGE)
 def test_damaged_data(content):
     read(load_data, content, envs.two_state())
+
+
+HEADERS = ("from", "to", "cost", "name", "probability", "oneway", "sd", "minutes", "from_x", "from_y", "u", "next", "")
+CELL = st.sampled_from(["A", "B", "C", "s1", "goal", "", "1", "0.5", "-1", "nan", "yes", "no", "1e400", *STRANGE_TEXTS])
+ROWS = st.tuples(
+    st.lists(st.sampled_from(HEADERS), min_size=1, max_size=6), st.lists(st.lists(CELL, max_size=6), max_size=5)
+)
+
+
+@st.composite
+def csv_tables(draw):
+    """Tables of roads or trips with odd cells, and bytes that were damaged on the way."""
+    header, rows = draw(ROWS)
+    rows = [
+        ["from", "to", *header],
+        *([*draw(st.sampled_from([["A", "B"], ["B", "C"], ["s1", "goal"]])), *r] for r in rows),
+    ]
+    mark = draw(st.sampled_from(",;\t"))
+    return "\n".join(mark.join(row[: len(rows[0])] + [""] * (len(rows[0]) - len(row))) for row in rows).encode(
+        "utf-8", "surrogatepass"
+    )
+
+
+@examples(60, 4_000, content=csv_tables() | GARBAGE)
+def test_a_table_of_roads(content):
+    """What is read can be written and read again."""
+    model = read(lambda path: bm.from_edges(path, "C", "A"), content)
+    if model is not None:
+        assert read(read_problem, to_json_text(model).encode()) == model
+
+
+@examples(60, 3_000, content=csv_tables())
+def test_a_table_of_trips(content):
+    with elsewhere() as room:
+        (room / "trips.csv").write_bytes(content)
+        in_one_line(lambda: load_data(room / "trips.csv", envs.two_state()))
+
+
+@examples(60, 3_000, given=st.lists(st.dictionaries(st.sampled_from(HEADERS), values, max_size=6), max_size=4))
+def test_odd_cells_of_records(given):
+    """Anything may be in the cells of a DataFrame."""
+    in_one_line(lambda: bm.from_edges([{"from": "A", "to": "C"}, *given], "C", "A"))
+    in_one_line(lambda: bm.Dataset.from_frame(envs.two_state(), [{"from": "s1", "to": "goal"}, *given]))
 
 
 @examples(20, 10_000, content=damaged(LEDGER) | GARBAGE)

@@ -123,6 +123,14 @@ def test_what_becomes_a_graph_becomes_the_same_problem_again(goal):
     assert again == bm.from_networkx(again.to_networkx(), cost="cost")
 
 
+def test_graphs_can_be_kept_in_files(tmp_path):
+    model = bm.from_networkx(street_network(), 14, start=11)
+    networkx.write_graphml(bm.posterior(model, bm.Dataset.complete(model)).to_networkx(), tmp_path / "answer.graphml")
+    networkx.write_graphml(model.to_networkx(), tmp_path / "town.graphml")
+    again = networkx.read_graphml(tmp_path / "town.graphml", force_multigraph=True)
+    equal_numbers(bm.from_networkx(again, cost="cost"), model)
+
+
 def test_built_in_problems_are_graphs():
     model = bm.envs.roads(slip=0.1)
     graph = model.to_networkx()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bellmanifold.posteriors.pareto import ENOUGH, LEAST_DRAWS, TAILS, LargestOf, pareto_index
+from bellmanifold.posteriors.pareto import ENOUGH, LEAST_DRAWS, TAILS, LargestOf, is_ruled_by_few, pareto_index
 
 
 def pareto(rng, index, shape):
@@ -14,7 +14,7 @@ def pareto(rng, index, shape):
 
 @pytest.mark.parametrize("index", [0.0, 0.3, 0.7, 1.2, 2.0])
 def test_the_index_of_pareto_draws(index):
-    """The fit shrinks towards 1/2, and the largest of four tails counts: its mean over 100 samples is within 0.15."""
+    """The fit shrinks towards 1/2, and the largest of its tails counts: its mean over 100 samples is within 0.15."""
     found = pareto_index(pareto(np.random.default_rng(3), index, (100, 4000)), 4000)
     assert float(found.mean()) == pytest.approx(index, abs=0.15)
     assert found.std() < 0.3
@@ -33,9 +33,9 @@ def plain_fit(x):
 
 
 def test_the_fit_in_plain_loops():
-    draws = np.sort(pareto(np.random.default_rng(4), 0.4, 2000))
-    fits = [plain_fit(draws[-length:] - draws[-length - 1]) for length in TAILS if 5 * length <= 2000]
-    assert pareto_index(draws[None], 2000)[0] == pytest.approx(max(fits), rel=1e-9)
+    draws = np.sort(pareto(np.random.default_rng(4), 0.4, 8000))
+    fits = [plain_fit(draws[-length:] - draws[-length - 1]) for length in TAILS if 30 * length <= 8000]
+    assert pareto_index(draws[None], 8000)[0] == pytest.approx(max(fits), rel=1e-9)
 
 
 def test_few_huge_draws_among_many_ordinary_ones():
@@ -51,18 +51,20 @@ def test_few_huge_draws_among_many_ordinary_ones():
 def test_no_alarm_for_values_of_acyclic_problems():
     """Values of 200 random acyclic problems with Gaussian payments, 20 states each: all means exist.
 
-    By construction of the threshold an index passes 0.7 with a probability below 1e-6 a value, 0.004 for the 4,000.
+    With another seed none of 60,000 values was suspected (88 have an index above 0.7: where a narrow payment competes
+    with a wide one, a tail is long but holds little). So the false-alarm rate is below 5e-5 a value, at most 0.2 for
+    these 4,000.
     """
     rng = np.random.default_rng(6)
-    highest = []
+    suspected = 0
     for _ in range(200):
-        value = np.zeros((21, 1024))
+        value = np.zeros((21, 2048))
         for state in range(1, 21):
             leads = rng.integers(0, state, 3)
-            value[state] = (rng.normal(-5.0, 2.0, (3, 1024)) * rng.uniform(0.1, 1.0, (3, 1)) + value[leads]).max(axis=0)
+            value[state] = (rng.normal(-5.0, 2.0, (3, 2048)) * rng.uniform(0.1, 1.0, (3, 1)) + value[leads]).max(axis=0)
         away = np.abs(value[1:] - np.median(value[1:], axis=1, keepdims=True))
-        highest.append(pareto_index(away, 1024).max())
-    assert max(highest) < ENOUGH
+        suspected += int((pareto_index(away, 2048, away.sum(axis=1)) > ENOUGH).sum())
+    assert suspected == 0
 
 
 def test_batches_weights_and_degenerate_rows():
@@ -70,11 +72,26 @@ def test_batches_weights_and_degenerate_rows():
     kept = LargestOf()
     for batch in np.array_split(draws, 7, axis=1):
         kept.add(batch)
-    assert np.array_equal(kept.index(), pareto_index(draws, 5000))
+    assert kept.total == pytest.approx(draws.sum(axis=1))
+    assert np.array_equal(kept.rule_the_mean(), pareto_index(draws, 5000, draws.sum(axis=1)) > ENOUGH)
+    assert kept.rule_the_mean().any()
     heavy = np.abs(np.random.default_rng(8).normal(size=(1, 5000)))
     weight = np.ones(5000)
     weight[:3] = 1e5
     assert pareto_index(weight * heavy, 5000)[0] > ENOUGH
     assert pareto_index(np.full((1, 5000), 3.0), 5000)[0] == -np.inf, "no spread, no tail"
     assert pareto_index(heavy[:, : LEAST_DRAWS - 1], LEAST_DRAWS - 1)[0] == -np.inf, "too few draws"
-    assert LargestOf().index().shape == (0,)
+
+
+def test_outliers_too_small_to_move_the_mean_do_no_harm():
+    """Thirty draws in 8,192 at twenty standard deviations hold 9% of the deviations, and the mean is well known."""
+    draws = np.abs(np.random.default_rng(9).normal(0.0, 1.0, 8192))
+    draws[:30] = 20.0
+    assert pareto_index(draws[None], 8192)[0] > ENOUGH
+    assert not is_ruled_by_few(draws)
+    draws[:30] = 2000.0
+    draws[:10] = 1e5
+    assert is_ruled_by_few(draws)
+    alike = np.random.default_rng(10).random((500, 8192)) ** -0.9
+    ruled = [is_ruled_by_few(one) for one in alike]
+    assert np.mean(ruled) > 0.9, "Pareto draws of index 0.9 have an infinite variance and hardly a mean"

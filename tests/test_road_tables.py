@@ -125,6 +125,29 @@ def test_two_way_roads_are_two_actions(table):
     assert model.metadata["roads"]["lines"] == [0, -1, 1, 2, -3], "a two-way cul-de-sac is no dead end"
 
 
+def test_a_way_back_may_be_listed():
+    """As in the tables of edges of OSMnx, where both directions of a two-way street are rows of their own."""
+    frame = pandas.DataFrame(
+        {
+            "u": [1, 2, 2, 3, 1, 2],
+            "v": [2, 1, 3, 2, 2, 1],
+            "key": [0, 0, 0, 0, 1, 1],
+            "name": [["Main", "Bridge"], ["Main", "Bridge"], "Main", "Main", None, None],
+            "oneway": [False] * 6,
+            "length": [10.0, 10.0, 7.0, 7.0, 12.0, 13.0],
+        }
+    ).set_index(["u", "v", "key"])
+    assert [row[:3] for row in rows(bm.from_edges(frame, 3, 1))] == [
+        ("1", "Main / Bridge", 10.0),
+        ("1", "2", 12.0),
+        ("1", "2 (2)", 13.0),
+        ("2", "Main / Bridge", 10.0),
+        ("2", "Main", 7.0),
+        ("2", "1", 12.0),
+        ("2", "1 (2)", 13.0),
+    ]
+
+
 def test_names_of_roads_are_unique_at_their_junction(table):
     text = "from,to,name,cost,oneway\nA,B,Main,1,no\nB,C,Main,1,no\nA,B,,2,\nA,B,,3,\nB,C,,4,\n"
     assert [row[:2] for row in rows(bm.load_model(table(text)))] == [
@@ -235,7 +258,7 @@ WRONG = [
     (HEAD + "A,C,nan\n", "goal=C&start=A", 'line 2, column cost: "nan" is not a finite number'),
     (HEAD + "A,C,inf\n", "goal=C&start=A", 'line 2, column cost: "inf" is not a finite number'),
     (HEAD.replace(",", ";") + "A;C;1,5\n", "goal=C&start=A", "with a decimal point, such as 1.5"),
-    (HEAD + "A,C,-3\n", "goal=C&start=A", "line 2: cost is -3: costs are positive, unless allow_gains=true says"),
+    (HEAD + "A,C,-3\n", "goal=C&start=A", "line 2: cost is -3: costs are positive, unless allow_gains says that"),
     (HEAD + "A,C,1\nA,,1\n", "goal=C&start=A", "line 3, column to: is empty: name a junction, or remove the row"),
     (HEAD + "A,C\n", "goal=C&start=A", "line 2: has 2 cells, the first line 3: put names that contain"),
     (HEAD + 'A,"C,1\n', "goal=C&start=A", "close the quotes"),
@@ -288,7 +311,7 @@ def test_wrong_input_is_one_line(cli, table, tmp_path, text, query, said):
         (3, {}, "the table is the number 3: give a DataFrame, a dictionary of columns, or a list of dictionaries"),
         ([1], {}, "the table: row 0 is the number 1: give a DataFrame"),
         ({"from": ["A"], "to": ["C", "D"]}, {}, "its columns differ in length"),
-        ({"from": "A", "to": ["C"]}, {}, "the table: from is no column: give a list of cells"),
+        ({"from": "A", "to": ["C"]}, {}, 'the table: "from" is no column: give a list of cells'),
         ([("A", "C", None), ("A", None, 1.0)], {}, "row 1, column to: is empty"),
         ([("A", "C", np.inf)], {}, 'row 0, column cost: "inf" is not a finite number'),
         ([("A", "C", True)], {}, 'row 0, column cost: "True" is not a finite number'),

@@ -11,12 +11,12 @@ stay in a loop in the few draws in which it is hardly ever left. So tails are ju
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 
 from bellmanifold.decisions.joint_draws import JointDraws, PerDraw
 from bellmanifold.decisions.valuation import Valuation
 from bellmanifold.errors import UnsupportedError
-from bellmanifold.posteriors.pareto import ENOUGH, pareto_index
+from bellmanifold.posteriors.pareto import is_ruled_by_few
 from bellmanifold.posteriors.tails import may_be_long, remedy
 
 UNDEFINED = "the value of the best policy, or what it loses, has no mean"
@@ -48,8 +48,7 @@ def check_means(draws: JointDraws, policy: Int[np.ndarray, "states"], without_me
 
 def _is_long(draws: JointDraws, value: PerDraw) -> bool:
     """Whether the tail of a value is too long for a mean."""
-    away: Float[np.ndarray, "1 draws"] = (draws.weight * np.abs(value - np.median(value)))[None]
-    return bool(pareto_index(away, len(value))[0] > ENOUGH)
+    return is_ruled_by_few(draws.weight * np.abs(value - np.median(value)))
 
 
 def _remedy(draws: JointDraws) -> str:

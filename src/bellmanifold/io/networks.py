@@ -211,9 +211,11 @@ def to_networkx(model: SSP, columns: Mapping[str, Sequence[Any]] | None = None) 
         )
     costs = model.metadata.get("costs")
     unit = {"unit": costs["unit"]} if isinstance(costs, Mapping) and costs.get("unit") else {}
-    begins = np.flatnonzero(model.initial)
-    start = {model.states[s]: float(model.initial[s]) for s in begins}
-    graph = networkx.MultiDiGraph(name=model.name, goal=list(model.goals), start=start, **unit)
+    start: Any = {model.states[s]: float(model.initial[s]) for s in np.flatnonzero(model.initial)}
+    goal: Any = list(model.goals)
+    if len(start) == len(goal) == 1:  # texts, which files of graphs can hold
+        (start,), (goal,) = start, goal
+    graph = networkx.MultiDiGraph(name=model.name, goal=goal, start=start, **unit)
     places = model.metadata.get("positions")
     places = places if isinstance(places, Mapping) else {}
     for node in (*model.states, *model.goals):

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from bellmanifold.errors import BadInputError, guess, listed, quote
+from bellmanifold.errors import BadInputError, guess, listed, printable, quote, shorten
 
 SHOWN = 8
 """Maximal number of columns that a message names."""
@@ -88,7 +88,7 @@ def choose_columns(
     told: Mapping[str, str] | None = None,
     others: Mapping[str, Sequence[str]] = OTHER_NAMES,
 ) -> Chosen:
-    """The column of each part, whose other names are `others`; `told` says some, by an empty name that there is none.
+    """The column of each part, whose other names are `others`; `told` says some, an empty name that there is none.
 
     Raises:
         BadInputError: if two columns may be the same part, or a column that was told is not there.
@@ -99,13 +99,14 @@ def choose_columns(
         if part in told:
             found = [told[part]] if told[part] else []
             if found and found[0] not in names:
-                raise BadInputError(f"{part}={told[part]}: there is no such column: {described(names, told[part])}")
+                there = described(names, told[part])
+                raise BadInputError(f"{_said(part, told[part])}: there is no such column: {there}")
         else:
             found = _candidates(part, others[part], [name for name in names if name not in told.values()])
         if len(found) > 1:
             raise BadInputError(
-                f"columns {listed(found, SHOWN, quote)} may each be the {part}: say which, as {part}={found[0]}, or "
-                f"call one of them {quote(part)}"
+                f"columns {listed(found, SHOWN, quote)} may each be the {part}: say which, as {_said(part, found[0])}, "
+                f"or call one of them {quote(part)}"
             )
         column |= dict.fromkeys([part], *found) if found else {}
     return Chosen(column, [name for name in names if name not in column.values()])
@@ -117,8 +118,13 @@ def require_columns(chosen: Chosen, names: Sequence[str], parts: Sequence[str]) 
         if part not in chosen.column:
             raise BadInputError(
                 f"column {quote(part)} is missing: {described(names)}; rename one, or say which it is, as "
-                f"{part}={(chosen.unused or ['COLUMN'])[0]}"
+                + _said(part, (chosen.unused or ["COLUMN"])[0])
             )
+
+
+def _said(part: str, name: str) -> str:
+    """How the column of a part is told."""
+    return f"{part}={printable(shorten(name))}"
 
 
 def described(names: Sequence[str], name: str = "") -> str:

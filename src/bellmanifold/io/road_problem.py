@@ -1,9 +1,10 @@
 """From roads to a problem: junctions are states, roads are actions, and a road's cost is a negative reward.
 
 Readers of tables and graphs describe roads as `Lines`, one entry for each line of a table or edge of a graph; nothing
-below depends on where they come from. A line is a road from its tail to its head, and back again if it is two-way.
-Where probabilities are stated, the lines of one name that share their tail are one road, which leads to each of their
-heads with its probability.
+below depends on where they come from. A line is a road from its tail to its head, and back again if it is two-way
+(unless another two-way line of the same name and cost is the way back, as in tables of OSMnx). Where probabilities are
+stated, the lines of one name that share their tail are one road, which leads to each of their heads with its
+probability.
 
 *Actions* are named after the road, or after the junction it leads to if it has no name. A name that would occur twice
 at one junction is completed by the head, "Main Street to Mill", then by a number, "Mill (2)", in the order of the
@@ -142,7 +143,7 @@ def _check_numbers(lines: Lines, gains: bool) -> None:
         _refuse(
             lines,
             lines.cost < 0,
-            lambda k: f"cost is {lines.cost[k]:g}: costs are positive, unless allow_gains=true says that roads may pay",
+            lambda k: f"cost is {lines.cost[k]:g}: costs are positive, unless allow_gains says that roads may pay",
         )
     _refuse(lines, lines.sd < 0, lambda k: f"sd is {lines.sd[k]:g}: give a number that is not negative")
     wrong = ~((lines.probability > 0) & (lines.probability <= 1))
@@ -168,10 +169,27 @@ def _one_way(lines: Lines) -> _Roads:
     for name in number:
         text(name, "the name of a junction")
     tail, head = (np.array(codes, dtype=np.int64) for codes in ends)
-    line = np.repeat(np.arange(len(tail)), 1 + (lines.both_ways & (tail != head)))
+    line = np.repeat(np.arange(len(tail)), 1 + (_has_way_back(lines, tail, head) & (tail != head)))
     back = np.append(False, line[1:] == line[:-1])
     tail, head = np.where(back, head[line], tail[line]), np.where(back, tail[line], head[line])
     return _Roads(list(number), line, back, tail, head, _grouped(lines, line, tail))
+
+
+def _has_way_back(
+    lines: Lines, tail: Int[np.ndarray, "lines"], head: Int[np.ndarray, "lines"]
+) -> Bool[np.ndarray, "lines"]:
+    """Which lines also lead back: the two-way ones, unless the way back, just like them, is a line of its own."""
+    found = lines.both_ways.copy()
+    cost = np.where(np.isnan(lines.cost), -np.inf, lines.cost).tolist()
+    same = [
+        (*sorted(ends), *own)
+        for *ends, own in zip(tail.tolist(), head.tolist(), zip(lines.name, cost, strict=True), strict=True)
+    ]
+    ways: dict[tuple[Any, ...], set[int]] = {}
+    for k in np.flatnonzero(found).tolist():
+        ways.setdefault(same[k], set()).add(int(tail[k]))
+    found &= np.array([len(ways.get(key, ())) < 2 for key in same], dtype=bool)
+    return found
 
 
 def _grouped(
@@ -314,7 +332,7 @@ def _check_ways(
         if node in lost or node not in kept.tail:
             raise BadInputError(
                 f"start {quote(nodes[node])}: its roads do not lead to the goal {named} for sure: check the direction "
-                "of the roads (twoway=true takes every road both ways), or begin elsewhere"
+                "of the roads (twoway takes every road both ways), or begin elsewhere"
             )
 
 
@@ -399,8 +417,8 @@ def _check_repeats(lines: Lines, roads: _Roads, first: Int[np.ndarray, "roads"],
         if key in met:
             raise BadInputError(
                 f"{lines.where(k)}: {quote(name)} leaves {quote(lines.tail[k])} already in {lines.where(met[key])}: "
-                'give roads of one junction different names, or a column "probability" if one road may lead to several '
-                "places"
+                "give roads of one junction different names (name= leaves them out), or a column "
+                '"probability" if one road may lead to several places'
             )
         met[key] = k
 

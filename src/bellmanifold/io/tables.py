@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from bellmanifold.errors import BadInputError, first_repeated, kind_of_value, quote, require
-from bellmanifold.io.files import decoded, require_short
+from bellmanifold.errors import BadInputError, first_repeated, kind_of_value, printable, quote, require, shorten
+from bellmanifold.formats.files import decoded, require_short
 
 SEPARATORS = ",;\t"
 RECORD = ("from", "to", "cost")
@@ -49,7 +49,8 @@ class Table:
 
     def where(self, row: int, column: str = "") -> str:
         """The place of a row, or of its cell in a column, for messages."""
-        return f"{self.kind} {self.places[row]}" + (f", column {column}" if column else "")
+        place = f"{self.kind} {printable(shorten(str(self.places[row])))}"
+        return place + (f", column {printable(shorten(column))}" if column else "")
 
     def texts(self, column: str | None) -> list[str]:
         """The cells of a column as texts; empty ones if there is no such column."""
@@ -110,7 +111,7 @@ def table_of(given: Any, what: str = "the table") -> Table:
     if hasattr(given, "columns"):
         return _of_frame(given)
     if isinstance(given, Mapping):
-        columns = {str(name): _cells(cells, f"{what}: {name}") for name, cells in given.items()}
+        columns = {str(name): _cells(cells, f"{what}: {quote(name)}") for name, cells in given.items()}
         lengths = {len(cells) for cells in columns.values()}
         require(len(lengths) <= 1, f"{what}: its columns differ in length: give one cell per row")
         return Table(columns, range(max(lengths, default=0)), "row")
@@ -189,12 +190,18 @@ def plain_number(cell: str, where: Callable[[], str]) -> float:
     plain = cell.strip()
     if not plain:
         return math.nan
-    try:
-        found = float(plain) if "_" not in plain else math.nan
-    except ValueError:
-        found = math.nan
+    found = _number(plain)
     if not math.isfinite(found):
-        point = plain.replace(",", ".")
-        comma = f", with a decimal point, such as {point}" if "," in plain else ", or leave the cell empty"
-        raise BadInputError(f"{where()}: {quote(plain)} is not a finite number: give one{comma}")
+        point = plain.replace(",", ".", 1)
+        has_comma = math.isfinite(_number(point))
+        remedy = f", with a decimal point, such as {point}" if has_comma else ", or leave the cell empty"
+        raise BadInputError(f"{where()}: {quote(plain)} is not a finite number: give one{remedy}")
     return found
+
+
+def _number(text: str) -> float:
+    """A number as tables write it; NaN if it is none, or has the underscores that only Python allows."""
+    try:
+        return float(text) if "_" not in text else math.nan
+    except ValueError:
+        return math.nan

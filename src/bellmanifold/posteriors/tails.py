@@ -6,8 +6,9 @@ value is the largest, over proper policies, of
 
     sum over pairs of (expected plays of the pair) x (what the pair pays).
 
-*Deterministic moves, or no observed cycle*: a proper policy plays a pair at most once, so |Q| is at most the sum of all
-|payments|, and the mean exists whenever the payments have one.
+*No long stays*: with deterministic moves, or without an observed cycle, a proper policy plays a pair at most once; with
+a discount of 0.99 it visits a state at most a hundred times. If it never visits one more than MOST_VISITS times
+(`bellmanifold.posteriors.visits`), |Q| is at most so many times the sum of all |payments|, and has a mean if they do.
 
 *Random moves in a cycle*: with probability 0.2 a driver misses the turn, and whoever goes to and fro between two
 junctions arrives in the end, after 1/L moves, where L may be 1e-9. In a draw where to and fro pays g > 0 on average,
@@ -15,9 +16,9 @@ the value is g / L. Such draws are few, and hold all of the mean: under given la
 over ever rarer draws, and no sample says anything about it. Under open laws L is drawn too, and often it does not exist
 even on paper (`heavy_tails`).
 
-So where such draws are possible, as many points as the answer rests on (at most MOST) are drawn again, and the Pareto
-index of the tail of w |q - median| is judged (`bellmanifold.posteriors.pareto`). The engine's own points may hold rarer
-draws: a standard deviation of the engine that is more than TWICE that of the points counts as a long tail, too.
+So where such draws are possible, as many points as the answer rests on (at most MOST) are drawn again, and the tail of
+w |q - median| is judged (`bellmanifold.posteriors.pareto`). The engine's own points may hold rarer draws: a mean whose
+standard error exceeds SHARE of the points' mean deviation does not count, either.
 Means and standard deviations that do not exist are NaN in arrays and null in JSON. Probabilities are not affected.
 """
 
@@ -36,16 +37,18 @@ from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.draws import importance_points, point_draws
 from bellmanifold.posteriors.kernels import Gaussian, StudentT
 from bellmanifold.posteriors.leaks import HeavyTails, heavy_tails
-from bellmanifold.posteriors.pareto import ENOUGH, LargestOf
+from bellmanifold.posteriors.pareto import SHARE, LargestOf
 from bellmanifold.posteriors.result import Result
 from bellmanifold.posteriors.system import chart_of
 from bellmanifold.posteriors.target import Target
+from bellmanifold.posteriors.visits import most_visited
 
 BATCH, LEAST, MOST = 2**13, 2**15, 2**17
 """Points drawn at a time (fewer where every point has large laws of its own), and least and largest number of them."""
 HELD = 2**24
 """Largest number of action values or landings in a batch."""
-TWICE = 2.0
+ROUNDING = 1e-6
+"""Standard errors below this fraction of a value are rounding."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,12 +72,9 @@ def may_be_long(target: Target) -> bool:
         return False
     if target.laws is not None or isinstance(target.kernel, StudentT):
         return True
-    return not target.is_acyclic and _has_random_moves(target)
-
-
-def _has_random_moves(target: Target) -> bool:
-    """Whether an observed pair may lead to several states."""
-    return bool((np.diff(target.model.next_start)[target.observed] > 1).any())
+    if target.is_acyclic or not (np.diff(target.model.next_start)[target.observed] > 1).any():
+        return False
+    return bool(target.loops) or most_visited(target.model, target.observed) is not None
 
 
 def tails_of(target: Target, result: Result, budget: Budget) -> Tails:
@@ -90,22 +90,17 @@ def tails_of(target: Target, result: Result, budget: Budget) -> Tails:
 
 
 def _long_tails(target: Target, result: Result, budget: Budget) -> Bool[np.ndarray, "pairs"]:
-    largest, total, first, second = LargestOf(), 0.0, 0.0, 0.0
-    centre = None
+    largest, whole, centre = LargestOf(), 0.0, None
     for q, weight in _batches(target, result, budget):
         finite = np.where(np.isfinite(q) & (weight[:, None] > 0), q, 0.0)
         centre = np.median(finite, axis=0) if centre is None else centre
         away = np.abs(finite - centre)
         largest.add((weight[:, None] * away).T)
-        total, first = total + weight.sum(), first + weight @ (finite - centre)
-        second = second + weight @ away**2
+        whole += float(weight.sum())
     if centre is None:
         return np.zeros(target.model.n_pairs, dtype=bool)
-    long = largest.index() > ENOUGH
-    with np.errstate(invalid="ignore", over="ignore"):
-        sd = np.sqrt(np.maximum(second / total - (first / total) ** 2, 0.0))
-        wider = result.q_sd.value > TWICE * sd + 1e-6 * np.abs(centre)
-    return np.asarray(long | wider)
+    blurred = result.q_mean.se > SHARE * largest.total / whole + ROUNDING * np.abs(centre)
+    return np.asarray(largest.rule_the_mean() | blurred)
 
 
 def _batches(target: Target, result: Result, budget: Budget) -> Iterator[tuple[np.ndarray, np.ndarray]]:
