@@ -25,10 +25,7 @@ import temporal_differences
 
 import bellmanifold as bm
 from bellmanifold import envs
-from bellmanifold.agents import episodes as loop
-from bellmanifold.chart.bellman import log_likelihood, transitions
-from bellmanifold.data import Dataset
-from bellmanifold.posteriors import td
+from bellmanifold.learning import episodes as loop
 from bellmanifold.posteriors.inference import posterior
 from bellmanifold.posteriors.target import relaxed_target
 from bellmanifold.problem.dataset import Dataset

@@ -9,7 +9,6 @@ from problems import random_problem
 
 import bellmanifold as bm
 from bellmanifold import envs
-from bellmanifold.data import Dataset
 from bellmanifold.decisions.existence import check_means
 from bellmanifold.decisions.joint_draws import given_draws
 from bellmanifold.envs.building import Move, from_moves

@@ -229,7 +229,11 @@ def mutated(path: Path, mutant: Mutant) -> str:
 def sample(number: int, seed: int) -> list[Mutant]:
     """A random sample over all modules together."""
     library, paper = SOURCES / "bellmanifold", SOURCES / "bellmanifold_paper"
-    paths = [library / "mdp" / "graph.py", library / "_util" / "jax_setup.py", *(paper / f"{name}.py" for name in PAPERS)]
+    paths = [
+        library / "mdp" / "graph.py",
+        library / "_util" / "jax_setup.py",
+        *(paper / f"{name}.py" for name in PAPERS),
+    ]
     paths += sorted(path for room in ROOMS for path in (library / room).glob("*.py"))
     paths += sorted(path for path in (paper / "engines").glob("*.py"))
     everything = [mutant for path in paths for mutant in mutants_of(path)]

@@ -18,13 +18,14 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Int
 
-from bellmanifold.agents.environments import World, open_world, world_as_shown
 from bellmanifold.errors import BadInputError, kind_of_value
 from bellmanifold.mdp.graph import levels
 from bellmanifold.problem.builder import assemble
 from bellmanifold.problem.ssp import SSP, Description, require_closed
 
 LARGEST_SEED = 2**31
+LEAST_CAP, MOVES_PER_STATE = 1000, 10
+"""The default limit on the moves of an episode: the larger of this number and this many per state."""
 
 
 class Step(NamedTuple):

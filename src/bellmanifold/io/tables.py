@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Float
 
 from bellmanifold.errors import BadInputError, first_repeated, kind_of_value, printable, quote, require, shorten
-from bellmanifold.formats.files import decoded, require_short
+from bellmanifold.io.files import decoded, require_short
 
 SEPARATORS = ",;\t"
 RECORD = ("from", "to", "cost")

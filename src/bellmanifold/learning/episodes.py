@@ -50,8 +50,6 @@ from bellmanifold.errors import BadInputError, UnsupportedError, count_of, kind_
 from bellmanifold.mdp.graph import Policy, States, reaches_goal
 from bellmanifold.problem.ssp import SSP
 
-LEAST_CAP = 1000
-MOVES_PER_STATE = 10
 End = Literal["goal", "loop", "cut off", "cap"]
 
 
@@ -81,8 +79,6 @@ class Episode:
     def reached_goal(self) -> bool:
         """Whether the episode ended at the goal."""
         return self.end == "goal"
-
-
 
 
 def run_episodes(
