@@ -31,7 +31,7 @@ from bellmanifold.agents.ucb_q import UCBQ
 from bellmanifold.envs.building import Move, from_moves, with_action_order
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.io.gymnasium import to_gymnasium
-from bellmanifold.learning import run_episodes
+from bellmanifold.learning.episodes import run_episodes
 from bellmanifold.mdp.solver import solve
 from bellmanifold.problem.builder import assemble
 from bellmanifold_paper.agents.bayes_td import BayesTD, BayesTDEnsemble, BayesTDMax

@@ -19,7 +19,7 @@ import bellmanifold
 from bellmanifold import envs
 from bellmanifold.agents.registry import AgentKind, make_agent
 from bellmanifold.errors import BadInputError
-from bellmanifold.learning import run_episodes
+from bellmanifold.learning.episodes import run_episodes
 from bellmanifold.mdp.checks import check
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.inference import posterior_of

@@ -18,7 +18,7 @@ from bellmanifold import envs
 from bellmanifold.agents.registry import AgentKind, find_agent
 from bellmanifold.envs.building import Move, from_moves, with_action_order
 from bellmanifold.errors import BadInputError, UnsupportedError
-from bellmanifold.learning import run_episodes
+from bellmanifold.learning.episodes import run_episodes
 from bellmanifold.learning.metrics import Yardstick, find_optimum, first_episode, no_optimum, solved_episode, spread
 from bellmanifold.learning.run import play_run, play_seed
 from bellmanifold.mdp.checks import assumption_2

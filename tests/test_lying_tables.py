@@ -9,7 +9,7 @@ from bellmanifold import envs
 from bellmanifold.agents.agent import is_shown_laws
 from bellmanifold.agents.environments import SimulatedWorld
 from bellmanifold.agents.registry import AGENTS, kind_of, make_agent
-from bellmanifold.learning import run_episodes
+from bellmanifold.learning.episodes import run_episodes
 
 SIDE = 3
 LAST = SIDE * SIDE - 1

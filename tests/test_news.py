@@ -15,7 +15,7 @@ from bellmanifold.agents.registry import make_agent
 from bellmanifold.agents.settings import SamplingSettings
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError
-from bellmanifold.learning import run_episodes
+from bellmanifold.learning.episodes import run_episodes
 from bellmanifold.problem.dataset import Dataset
 
 

@@ -21,7 +21,7 @@ from bellmanifold.agents.walking import Walk
 from bellmanifold.chart.batch import LIMITS, ChartLimits, known_chart
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError, UnsupportedError
-from bellmanifold.learning import run_episodes
+from bellmanifold.learning.episodes import run_episodes
 from bellmanifold.posteriors.batch_walk import BatchWalker, evaluate
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.cuts import covering

@@ -13,7 +13,7 @@ from bellmanifold.agents.planning import way_home
 from bellmanifold.agents.registry import make_agent
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError
-from bellmanifold.learning import run_episodes
+from bellmanifold.learning.episodes import run_episodes
 from bellmanifold.learning.run import play_run
 from bellmanifold.mdp.graph import reach_goal
 

@@ -33,7 +33,9 @@ from queue import Queue
 
 ROOT = Path(__file__).parent.parent
 SOURCES = ROOT / "src"
+PACKAGES = ("bellmanifold", "bellmanifold_lab", "bellmanifold_paper")
 ROOMS = ("chart", "gaussian", "posteriors")
+PAPERS = ("bellman", "evidence", "log_posterior", "td")
 TESTS = {
     "accuracy": ("accuracy", "summary"),
     "arrangement": ("chart", "weight"),
@@ -49,7 +51,7 @@ TESTS = {
     "contradictions": ("contradictions", "beliefs"),
     "convergence": ("convergence", "walk"),
     "coordinates": ("coordinates", "weight"),
-    "costs": ("costs_only",),
+    "costs_only": ("costs_only",),
     "cut_weight": ("weight", "cuts"),
     "cuts": ("cuts", "lingering_exact"),
     "draws": ("draws", "inference", "open_laws"),
@@ -59,9 +61,11 @@ TESTS = {
     "exchangeable": ("exchangeable",),
     "gradient": ("gradient", "convergence"),
     "graph": ("graph", "health", "sparse_chart", "gain"),
+    "hmc": ("samplers", "chains"),
     "importance": ("importance", "inference"),
     "inference": ("inference", "choose"),
     "jax_setup": ("many_problems", "nets"),
+    "kernels": ("noise", "weight"),
     "known": ("tie_split", "known", "inference"),
     "laws": ("laws", "sparse_laws", "open_laws"),
     "layout": ("elimination", "chart", "weight"),
@@ -72,6 +76,7 @@ TESTS = {
     "narrow": ("elimination", "chart"),
     "nearby": ("nearby", "sparse_walk"),
     "nets": ("nets", "importance"),
+    "noise": ("noise", "log_posterior"),
     "noise_scale": ("noise_scale", "target"),
     "orthant": ("orthant", "mixture"),
     "pareto": ("pareto",),
@@ -201,7 +206,7 @@ def mutants_of(path: Path) -> list[Mutant]:
         changed = changes(node)
         if changed is not None:
             before, after = (ast.unparse(ast.fix_missing_locations(n)).split("\n")[0] for n in (node, changed))
-            module = str(path.relative_to(PACKAGE).with_suffix(""))
+            module = str(path.relative_to(SOURCES).with_suffix(""))
             found.append(Mutant(module, getattr(node, "lineno", 0), place, before, after))
     return found
 
@@ -247,14 +252,14 @@ def test_files(module: str) -> list[str]:
 
 def examples(module: str) -> str:
     """The test of a module's docstrings."""
-    return f"tests/test_docs.py::test_doctests[bellmanifold.{module.replace('/', '.')}]"
+    return f"tests/test_docs.py::test_doctests[{module.replace('/', '.')}]"
 
 
 def tried(mutant: Mutant, place: Path, limit: float) -> Fate:
     """Run the tests on a copy of the package with one change."""
-    own = place / "bellmanifold" / f"{mutant.module}.py"
+    own = place / f"{mutant.module}.py"
     whole = own.read_text()
-    own.write_text(mutated(PACKAGE / f"{mutant.module}.py", mutant))
+    own.write_text(mutated(SOURCES / f"{mutant.module}.py", mutant))
     begin = time.perf_counter()
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join([str(place), os.environ.get("PYTHONPATH", "")]),
@@ -299,7 +304,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         places: Queue[Path] = Queue()
         for number in range(chosen.workers):
-            shutil.copytree(PACKAGE, Path(scratch) / str(number) / "bellmanifold")
+            for package in PACKAGES:
+                shutil.copytree(SOURCES / package, Path(scratch) / str(number) / package)
             places.put(Path(scratch) / str(number))
         fates: list[Fate] = []
 
