@@ -25,7 +25,8 @@ from bellmanifold.errors import (
 )
 from bellmanifold.formats.road_answers import lines_of
 from bellmanifold.formats.road_columns import unit_in
-from bellmanifold.formats.road_problem import Lines, Names, problem_of_roads
+from bellmanifold.formats.road_lines import Lines
+from bellmanifold.formats.road_problem import Names, problem_of_roads
 from bellmanifold.formats.tables import number_in, text_in
 from bellmanifold.ssp import SSP, require_problem
 from bellmanifold.stderr import remark

@@ -20,7 +20,8 @@ from bellmanifold.formats.csv_data import looks_like_table
 from bellmanifold.formats.explicit import read_query
 from bellmanifold.formats.files import label, locate_errors, read_bytes
 from bellmanifold.formats.road_columns import NODES, ROADS, Chosen, choose_columns, doubtful, require_columns
-from bellmanifold.formats.road_problem import Lines, Names, problem_of_roads
+from bellmanifold.formats.road_lines import Lines
+from bellmanifold.formats.road_problem import Names, problem_of_roads
 from bellmanifold.formats.tables import Table, read_table, table_of
 from bellmanifold.ssp import SSP
 from bellmanifold.stderr import remark
