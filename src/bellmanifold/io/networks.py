@@ -26,7 +26,8 @@ from bellmanifold.errors import (
 )
 from bellmanifold.io.road_answers import lines_of
 from bellmanifold.io.road_columns import unit_in
-from bellmanifold.io.road_problem import Lines, Names, problem_of_roads
+from bellmanifold.io.road_lines import Lines
+from bellmanifold.io.road_problem import Names, problem_of_roads
 from bellmanifold.io.tables import number_in, text_in
 from bellmanifold.problem.ssp import SSP, require_problem
 

@@ -24,18 +24,18 @@ line k, or for a road with several heads {"lines": [...], "to": [...], "share": 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order
 
-from bellmanifold._util.limits import SIZE
 from bellmanifold.errors import BadInputError, count_of, kind_of_value, listed, quote, require
 from bellmanifold.io.files import text
+from bellmanifold.io.road_lines import Lines, check_numbers
 from bellmanifold.io.tables import text_in
 from bellmanifold.problem.builder import PROBABILITY_TOLERANCE, assemble
 from bellmanifold.problem.compressed_rows import Some, ranks
@@ -47,36 +47,6 @@ EVERY = "all"
 FEW = 3
 Names: TypeAlias = Any
 """One name, several separated by commas, or a list of names."""
-
-
-@dataclass(frozen=True, eq=False)
-class Lines:
-    """Roads as columns, with an entry for each line of a table or edge of a graph.
-
-    Attributes:
-        tail, head: names of the junctions where each begins and ends.
-        name: its name; empty if it has none.
-        cost: its cost, NaN if it is unknown, shape (lines,).
-        sd: standard deviation of the noise of its cost, shape (lines,).
-        probability: how often it leads to its head, shape (lines,).
-        both_ways: whether it also leads back, shape (lines,).
-        shares: whether probabilities are stated, so that lines of one name and tail are one road.
-        repeats: whether several roads out of one junction may have the same name.
-        where: what an entry is called in messages.
-        positions: coordinates of junctions.
-    """
-
-    tail: Sequence[str]
-    head: Sequence[str]
-    name: Sequence[str]
-    cost: Float[np.ndarray, "lines"]
-    sd: Float[np.ndarray, "lines"]
-    probability: Float[np.ndarray, "lines"]
-    both_ways: Bool[np.ndarray, "lines"]
-    shares: bool
-    repeats: bool
-    where: Callable[[int], str]
-    positions: Mapping[str, list[float]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +88,7 @@ def problem_of_roads(
         gains: whether costs may be negative.
     """
     require(len(lines.tail) > 0, "the table has no roads: give at least one line below the header")
-    _check_numbers(lines, gains)
+    check_numbers(lines, gains)
     whole = _one_way(lines)
     number = {name: k for k, name in enumerate(whole.nodes)}
     goals = _find(goal, "goal", number, lines.positions)
@@ -134,32 +104,6 @@ def problem_of_roads(
     left_out = {"left_out": [whole.nodes[node] for node in lost]} if lost else {}
     metadata["roads"] = {"lines": _lines_of_pairs(lines, kept, goals), **left_out}
     return _assembled(lines, kept, goals, weights, title, metadata), remark
-
-
-def _check_numbers(lines: Lines, gains: bool) -> None:
-    """Raise for negative costs and sds, and for probabilities outside (0, 1]."""
-    SIZE.require(2 * len(lines.tail), "the roads")
-    if not gains:
-        _refuse(
-            lines,
-            lines.cost < 0,
-            lambda k: f"cost is {lines.cost[k]:g}: costs are positive, unless allow_gains says that roads may pay",
-        )
-    _refuse(lines, lines.sd < 0, lambda k: f"sd is {lines.sd[k]:g}: give a number that is not negative")
-    wrong = ~((lines.probability > 0) & (lines.probability <= 1))
-    _refuse(lines, wrong, lambda k: f"probability is {lines.probability[k]:g}: give a number above 0, at most 1")
-    partial = lines.probability < 1
-    nameless = np.array([not name for name in lines.name], dtype=bool)
-    _refuse(
-        lines,
-        partial & nameless,
-        lambda k: f"has the probability {lines.probability[k]:g} but no name: lines of one name are one road",
-    )
-    _refuse(
-        lines,
-        partial & lines.both_ways,
-        lambda k: f"has the probability {lines.probability[k]:g} and is two-way: write a line for each way",
-    )
 
 
 def _one_way(lines: Lines) -> _Roads:
@@ -437,10 +381,3 @@ def _lines_of_pairs(lines: Lines, roads: _Roads, goals: Sequence[int]) -> list[A
         share = lines.probability[roads.line[begin:end]].tolist()
         found.append({"lines": code[begin:end], "to": heads, "share": share})
     return found
-
-
-def _refuse(lines: Lines, wrong: Bool[np.ndarray, "lines"], message: Callable[[int], str]) -> None:
-    """Raise, with its message, for the first line that is wrong."""
-    if wrong.any():
-        k = int(np.argmax(wrong))
-        raise BadInputError(f"{lines.where(k)}: {message(k)}")

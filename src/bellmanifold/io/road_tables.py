@@ -21,7 +21,8 @@ from bellmanifold.io.csv_data import looks_like_table
 from bellmanifold.io.explicit import read_query
 from bellmanifold.io.files import label, locate_errors, read_bytes
 from bellmanifold.io.road_columns import NODES, ROADS, Chosen, choose_columns, doubtful, require_columns
-from bellmanifold.io.road_problem import Lines, Names, problem_of_roads
+from bellmanifold.io.road_lines import Lines
+from bellmanifold.io.road_problem import Names, problem_of_roads
 from bellmanifold.io.tables import Table, read_table, table_of
 from bellmanifold.problem.ssp import SSP
 
