@@ -27,7 +27,6 @@ from bellmanifold.posteriors.draws import (
     distinct,
     equal_draws,
     in_one_row,
-    labels,
     posterior_draws,
     result_draws,
     weighted_draws,
@@ -199,10 +198,13 @@ def test_chains_one_after_the_other_and_back():
     assert by_chain(row.drop_vars("weight"), 3, 5.0).identical(draws)
 
 
+def drawn_once(model):
+    return as_dataset(model, np.zeros((1, model.n_pairs)), None, np.zeros((0, 1)))
+
+
 def test_labels_that_would_be_the_same_are_quoted():
     moves = {("a: b", "c"): Move(-1.0, {"a": 1.0}), ("a", "b: c"): Move(-1.0, {"goal": 1.0})}
-    found = labels(from_moves("odd", moves, start="a: b"))["pair"][1]
-    assert sorted(found) == ['"a", "b: c"', '"a: b", "c"']
+    assert sorted(drawn_once(from_moves("odd", moves, start="a: b")).pair.values) == ['"a", "b: c"', '"a: b", "c"']
 
 
 def trap():
@@ -246,11 +248,9 @@ def test_uneven_weights_leave_fewer_draws_and_no_repeats():
 
 def test_draws_are_labelled_by_state_and_action():
     model = envs.four_state()
-    assert labels(model) == {
-        "pair": ("pair", [": ".join(model.pair_name(i)) for i in range(5)]),
-        "state": ("pair", [model.pair_name(i)[0] for i in range(5)]),
-        "action": ("pair", [model.pair_name(i)[1] for i in range(5)]),
-    }
+    drawn = drawn_once(model)
+    assert list(drawn.coords) == ["pair"]
+    assert drawn.pair.values.tolist() == [": ".join(model.pair_name(i)) for i in range(5)]
 
 
 def test_draws_of_all_components_are_weighed_together():

@@ -77,7 +77,7 @@ def test_a_dry_run_says_what_is_missing_and_plays_nothing(cli, tmp_path):
         "two-state-diagram: 0 runs, 0 of them to play",
         "deep-sea-regret: 310 runs, 310 of them to play",
         "together 310 runs to play (figures share them): about 2 min of one core",
-        "roughly 58 s with --workers 2",
+        "roughly 57 s with --workers 2",
     ]
     assert not (tmp_path / "x").exists()
     code, out, _ = cli("reproduce", "1", "--out", str(tmp_path / "x"), "--dry-run")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +28,7 @@ OTHERS = 0.15
 
 def cost(runs: Iterable[RunSettings]) -> float:
     """Roughly how many seconds of one core some runs take."""
-    return float(sum(SECONDS.get(run.agent, OTHERS) for run in runs))
+    return math.fsum(SECONDS.get(run.agent, OTHERS) for run in runs)
 
 
 @dataclass(frozen=True)
