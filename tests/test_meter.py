@@ -298,5 +298,5 @@ def test_ctrl_c_leaves_one_clear_line_and_nothing_half_written(tmp_path):
     last = seen.replace("\r", "\n").strip().splitlines()[-1]
     assert "interrupted: 0 of 1 runs are in" in seen
     assert "Traceback" not in seen
-    assert last.strip().endswith("run the same command again to play them all")
+    assert last.strip().endswith("the same command plays only the others")
     assert not list(out.rglob("*.nc"))

@@ -552,8 +552,10 @@ def test_learn_keeps_its_runs_as_a_sweep_does(tmp_path, capfd):
     sweep(read_plan(path), tmp_path / "sweep", play_here)
     assert numbers(tmp_path / "learn") == numbers(tmp_path / "sweep")
     assert sweep(read_plan(path), tmp_path / "learn", play_here).kept == 2
-    assert command([*learn_it, "--optimism", "2"]) == 2
-    assert "belongs to another plan" in capfd.readouterr().err
+    assert command([*learn_it, "--prior-scale", "2"]) == 0
+    assert len(list((tmp_path / "learn").glob("*.nc"))) == 4, "other runs may be kept beside them"
+    assert sweep(read_plan(path), tmp_path / "learn", play_here).kept == 2
+    capfd.readouterr()
     for wrong, message in (("--noise-sd", "epsilon"), ("--infer-noise", "no option")):
         assert command([*learn_it[:-1], str(tmp_path / "new"), wrong, *(["1"] if wrong == "--noise-sd" else [])]) == 2
         out, err = capfd.readouterr()

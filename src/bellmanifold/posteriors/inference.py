@@ -156,7 +156,8 @@ def posterior(
         "concentration": (concentration is not None and open_laws is None, "no open law was observed"),
     }
     remarks = tuple(f"{name} has no effect: {why}" for name, (applies, why) in without_effect.items() if applies)
-    remarks = (data.gap, *remarks)  # an empty one is not shown
+    if data.gap:
+        remarks = (data.gap, *remarks)
     return replace(summary, result=result, remarks=remarks, untried=data.untried)
 
 
