@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 
 import numpy as np
 import pandas
@@ -206,14 +205,14 @@ def test_several_goals_and_starts(table):
     assert bm.load_model(table(comma, "goal=B&start=A, 1")).states == ("A, 1",)
 
 
-def test_positions_are_kept(table, tmp_path):
+def test_positions_are_kept(table, tmp_path, monkeypatch):
     text = "from,to,cost,from_x,from_y,to_x,to_y\nA,B,2,0,0,1,0\nB,C,1,1,0,2.5,-1\nB,D,1,1,0,9,9\n"
     expected = {"A": [0.0, 0.0], "B": [1.0, 0.0], "C": [2.5, -1.0]}
     assert bm.load_model(table(text)).metadata["positions"] == expected
     (tmp_path / "places.csv").write_text("junction,lon,lat\nA,0,0\nB,1,0\nC,2.5,-1\nD,9,9\nZ,,\n")
     model = bm.load_model(table(ROADS, "goal=C&start=A&nodes=places.csv"))
     assert model.metadata["positions"] == expected
-    os.chdir(tmp_path)
+    monkeypatch.chdir(tmp_path)
     assert model == bm.from_edges("roads.csv", "C", "A", nodes=pandas.read_csv("places.csv"))
 
 
