@@ -46,7 +46,7 @@ def city() -> Figure:
     """How probable it is that each road of the city is the best choice, after 200 drives."""
     model, data = _city()
     figure, axes = pyplot.subplots(figsize=(5.4, 5.6), layout="constrained")
-    bm.figures.draw(model, bm.posterior(model, data, reward_belief=(-5.0, 2.0), noise_sd=1.5), axes=axes)
+    bm.figures.draw(model, bm.posterior(model, data, cost_belief=(5.0, 2.0), noise_sd=1.5), axes=axes)
     return figure
 
 
@@ -54,7 +54,7 @@ def city_advice() -> Figure:
     """Which way the van should take through the city, and which roads are worth another drive."""
     model, data = _city()
     figure, axes = pyplot.subplots(figsize=(6.6, 5.4), layout="constrained")
-    advised = bm.advise(model, data, tolerance=0.5, reward_belief=(-5.0, 2.0), noise_sd=1.5)
+    advised = bm.advise(model, data, tolerance=0.5, cost_belief=(5.0, 2.0), noise_sd=1.5)
     bm.figures.draw_advice(model, advised, axes=axes)
     return figure
 
@@ -76,7 +76,7 @@ def tables() -> Figure:
         model = bm.from_edges(f"{folder}/roads.csv", goal="office", start="home")
         data = bm.load_data(f"{folder}/trips.csv", model)
     figure, axes = pyplot.subplots(figsize=(7.2, 4.4), layout="constrained")
-    bm.figures.draw(model, bm.posterior(model, data, reward_belief=(-5.0, 2.0), noise_sd=1.0), axes=axes)
+    bm.figures.draw(model, bm.posterior(model, data, cost_belief=(5.0, 2.0), noise_sd=1.0), axes=axes)
     return figure
 
 

@@ -11,13 +11,13 @@ from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.posteriors.estimated import Estimate
 from bellmanifold.posteriors.reporting import (
     _common_value,
-    _end,
     _first_columns,
     as_json,
     as_probability,
     best_pairs,
     by_doubt,
     card_of,
+    end_of,
     on_the_way,
     words_of,
 )
@@ -105,7 +105,7 @@ def test_words_of_pictures():
 def test_headings_and_facts_of_cards():
     card = card_of(asked(log_evidence=Estimate.of(-3.25, 0.0)))
     assert card[0] == 'Summary("roads", epsilon 0.5 posterior, 5 of 8 pairs observed, engine test)'
-    assert list(card[1]) == ["by hand", "log evidence -3.25", "most probable route (0.75): a stop -> goal"]
+    assert list(card[1]) == ["by hand", "log evidence -3.25", "most probable route (0.75): a -(stop)-> goal"]
     card = card_of(believing(asked(epsilon=0.0), 1))
     assert card[0] == 'Summary("roads", exact posterior, 4 of 8 pairs observed, a belief about 1 more, engine test)'
     assert len(card[1]) == 2
@@ -133,9 +133,9 @@ def test_ends_of_routes():
     """At the goal, in a loop, or where nobody knows what comes next."""
     summary = asked()
     goal, loop = (Route((0, last), ends, 0.5, 0.0, roads()) for last, ends in ((1, True), (2, False)))
-    assert (_end(summary, goal), _end(summary, loop)) == ("goal", "loop")
+    assert (end_of(summary, goal), end_of(summary, loop)) == ("goal", "loop")
     unknown = replace(summary, target=replace(summary.target, no_law=np.arange(8) == 1))
-    assert (_end(unknown, goal), _end(unknown, loop)) == ("open", "loop")
+    assert (end_of(unknown, goal), end_of(unknown, loop)) == ("open", "loop")
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 SHOWN = 20
 """Number of trials and states that the text output shows."""
+LONGEST_ROUTE = 60
+"""Number of moves of the best policy that are shown."""
 
 
 @spread_options
@@ -73,30 +75,39 @@ def _print_advice(advice: Advice, answer: dict[str, Any], every: bool) -> None:
         typer.echo("stop: undecided (the posterior is not trustworthy)")
     elif advice.tolerance is not None:
         typer.echo(f"stop: {'yes' if advice.stop else 'no'} (tolerance {advice.tolerance:g})")
-    typer.echo("best policy:")
-    states = list(best["policy"])
-    if len(states) > SHOWN:
-        states = from_the_start(advice.target.model, advice.picture()[0], states)
-    print_first(("state", "action"), [(state, best["policy"][state]) for state in states], "states", every, SHOWN)
+    _print_policy(advice, best["policy"], every)
     _print_trials(advice, answer, every)
     typer.echo(f"engine {answer['engine']}: {answer['reason']}")
 
 
+def _print_policy(advice: Advice, policy: dict[str, str], every: bool) -> None:
+    """The best policy: a route in one line, or a table of states where it is no route."""
+    from bellmanifold.decisions.wording import route_of
+
+    if route := route_of(advice, LONGEST_ROUTE):
+        say(f"best policy: {route}")
+        return
+    typer.echo("best policy:")
+    states = list(policy)
+    if len(states) > SHOWN:
+        states = from_the_start(advice.target.model, advice.picture()[0], states)
+    print_first(("state", "action"), [(state, policy[state]) for state in states], "states", every, SHOWN)
+
+
 def _print_trials(advice: Advice, answer: dict[str, Any], every: bool) -> None:
     """A table of the trials that tell something, those that may save something first."""
-    from bellmanifold.decisions.wording import KNOWING_ALL, ONE_TRIAL
+    from bellmanifold.decisions.wording import KNOWING_ALL, ONE_TRIAL, unit_of
 
     trials = [trial for trial in answer["trials"] if trial["tells"]]
     if not trials:
         return
     loss = answer["expected_loss"]["mean"]
     if advice.gain is None:
-        typer.echo(f"moves, ranked by {KNOWING_ALL}:")
+        typer.echo(f"moves, ranked by {KNOWING_ALL}{unit_of(advice)}:")
         trials.sort(key=lambda trial: not _matters(trial["perfect"], loss))
         matter = sum(_matters(trial["perfect"], loss) for trial in trials)
     else:
-        unit = f", in {advice.costs.unit}" if advice.costs and advice.costs.unit else ""
-        typer.echo(f"gain: {ONE_TRIAL}; perfect: {KNOWING_ALL}{unit}:")
+        typer.echo(f"gain: {ONE_TRIAL}; perfect: {KNOWING_ALL}{unit_of(advice)}:")
         matter = sum(trial["gain"]["mean"] > 0.0 for trial in trials)
     columns = ("state", "action", *(() if advice.gain is None else ("gain",)), "perfect", "se", "tried")
     rows = [(t["state"], t["action"], *_numbers(t, loss), str(t["tried"])) for t in trials]

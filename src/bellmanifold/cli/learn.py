@@ -34,6 +34,7 @@ from bellmanifold.learning.environment import keep_compiled_programs
 if TYPE_CHECKING:
     from bellmanifold.learning.run import Run
     from bellmanifold.learning.runs import Learning
+    from bellmanifold.problem.costs import Costs
 
 SHOWN_EPISODES = (1, 2, 5, 10, 20, 50)
 FEW_ARRIVE = 0.25
@@ -153,7 +154,7 @@ def learn(
     if json_out:
         print_json(answer)
     else:
-        _print_learning(answer)
+        _print_learning(answer, learning.costs)
 
 
 def _open_problem(model: str, discount: float | None, prune: bool, out: Path | None) -> tuple[str, Any]:
@@ -218,17 +219,29 @@ def _keeper(
     return keep_runs(out, entry, seeds, partial(typer.echo, err=True))
 
 
-def _print_learning(answer: dict[str, Any]) -> None:
+def _print_learning(answer: dict[str, Any], costs: Costs | None) -> None:
+    from bellmanifold.problem.costs import amount, column_name, signed, worded
+
     said = {name: value for name, value in answer["options"].items() if value is not None and value is not False}
     chosen = ", ".join(f"{name} {value}" for name, value in said.items())
     for message in answer["messages"]:
         typer.echo(f"warning: {message}")
     typer.echo(f"{answer['agent']} ({chosen})")
-    best = "unknown" if answer["optimal_value"] is None else f"{answer['optimal_value']:.6g}"
-    typer.echo(f"{count_of(answer['runs'], 'run')} of {answer['episodes']} episodes, optimal value {best}")
+    best = answer["optimal_value"]
+    best = "unknown" if best is None else amount(signed(best, costs), costs, 6)
+    size = f"{count_of(answer['runs'], 'run')} of {answer['episodes']} episodes"
+    typer.echo(f"{size}, {worded('optimal value', costs)} {best}")
     last = answer["episodes"]
     rows: list[tuple[str, ...]] = [
-        ("episode", "completed regret", "sd", "95% interval", "arrived", "pairs seen", "optimal policy")
+        (
+            "episode",
+            column_name("completed regret", costs),
+            "sd",
+            "95% interval",
+            "arrived",
+            "pairs seen",
+            "optimal policy",
+        )
     ]
     for episode in [*(k for k in SHOWN_EPISODES if k < last), last]:
         k = episode - 1

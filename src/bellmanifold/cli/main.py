@@ -110,12 +110,14 @@ def env_show(model: Model, prune: Prune = False, every: All = False, json_out: A
     """
     from bellmanifold.io.models import load_model
     from bellmanifold.io.problem import to_json_text
+    from bellmanifold.problem.costs import column_name, cost_unit, worded
 
     problem = load_model(model, prune)
     report_dropped(model, problem)
     if json_out:
         typer.echo(to_json_text(problem), nl=False)
         return
+    costs = cost_unit(problem)
     start = [f"{shorten(problem.states[s])} ({problem.initial[s]:.4g})" for s in problem.initial.nonzero()[0]]
     unknown = int((problem.open_reward | problem.open_law).sum())
     size = f"{count_of(problem.n_states, 'state')}, {count_of(problem.n_pairs, 'pair')}" + (
@@ -124,12 +126,12 @@ def env_show(model: Model, prune: Prune = False, every: All = False, json_out: A
     say(f"{shorten(problem.name or model)}: {size}, goal {shorten(problem.goals[0])}")
     say(f"starts in {listed(start, FEW)}")
     if problem.prior is not None:
-        say(f"prior of action values: {problem.prior}")
+        say(worded(f"prior of action values: {problem.prior.in_terms(costs)}", costs))
     rows = []
-    for state, action, reward, _, law in zip(*problem.columns().values(), strict=True):
+    for state, action, reward, _, law in zip(*problem.shown_columns().values(), strict=True):
         leads = [f"{shorten(name)} ({share:.4g})" for name, share in (law or {}).items()]
         rows.append((state, action, f"{reward:.6g}".replace("nan", "open"), listed(leads, FEW) or "open"))
-    print_first(("state", "action", "reward", "leads to"), rows, "pairs", every)
+    print_first(("state", "action", column_name("reward", costs), "leads to"), rows, "pairs", every)
 
 
 @env_app.command("export")
@@ -209,6 +211,7 @@ def solve(
     """
     from bellmanifold.io.models import load_whole
     from bellmanifold.mdp.solver import solve as solve_model
+    from bellmanifold.problem.costs import column_name, signed
 
     problem = load_whole(model, "solve", prune=prune)
     report_dropped(model, problem)
@@ -218,13 +221,14 @@ def solve(
     if json_out:
         print_json(answer)
         return
-    say(f"{shorten(solution.model.name or model)}: optimal value from the start {solution.value_at_start:.10g}")
+    say(f"{shorten(solution.model.name or model)}: {solution.from_start}")
     typer.echo(solution.how)
     states = list(answer["value"])
     if len(states) > SHOWN:
         states = from_the_start(solution.model, solution.optimal, states)
-    rows = [(s, f"{answer['value'][s]:.8g}", ", ".join(answer["optimal_actions"][s])) for s in states]
-    print_first(("state", "value", "optimal actions"), rows, "states", every)
+    costs = solution.costs
+    rows = [(s, f"{signed(answer['value'][s], costs):.8g}", ", ".join(answer["optimal_actions"][s])) for s in states]
+    print_first(("state", column_name("value", costs), "optimal actions"), rows, "states", every)
 
 
 def run(arguments: list[str] | None = None) -> int:

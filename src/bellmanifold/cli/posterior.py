@@ -19,8 +19,10 @@ from bellmanifold.errors import count_of
 
 if TYPE_CHECKING:
     from bellmanifold.posteriors.summary import Summary
+    from bellmanifold.problem.costs import Costs
 
-SHOWN_ROUTES = 10
+SHOWN_ROUTES, LONGEST_ROUTE = 10, 60
+"""Number of routes shown, and of the moves of each."""
 SHOWN_MASS = 5e-5
 """Improper mass below this, which four digits would show as 0, is not printed."""
 
@@ -50,6 +52,10 @@ def posterior(
 
 
 def _print_posterior(summary: Summary, answer: dict[str, Any], every: bool) -> None:
+    from bellmanifold.posteriors.reporting import end_of
+    from bellmanifold.problem.costs import column_name, worded
+
+    costs = summary.costs
     for warning in answer.get("warnings", []):
         typer.echo(f"warning: {warning}")
     if (noise := answer.get("noise")) is None:
@@ -60,7 +66,7 @@ def _print_posterior(summary: Summary, answer: dict[str, Any], every: bool) -> N
         )
     seen = count_of(answer["observed_pairs"] - summary.believed, "observed pair")
     seen += f", a belief about {summary.believed} more" if summary.believed else ""
-    typer.echo(f"{seen}, {width}, {_prior(answer)}")
+    typer.echo(f"{seen}, {width}, {worded(_prior(answer, costs), costs)}")
     if first := _first_move(summary):
         say(first)
     for key, meaning in (
@@ -70,18 +76,19 @@ def _print_posterior(summary: Summary, answer: dict[str, Any], every: bool) -> N
         mass = answer[key]
         if mass is not None and mass["probability"] >= SHOWN_MASS:
             typer.echo(f"improper policies, {meaning}: {mass['probability']:.4f} (se {mass['se']:.1g})")
+    value = (column_name("expected value", costs), *(worded(f"{spread} of value", costs) for spread in ("se", "sd")))
     print_first(
-        ("state", "action", "optimal with probability", "se", "expected value", "se of value", "sd of value"),
-        [_row(answer, *summary.target.model.pair_name(pair)) for pair in _order_pairs(summary)],
+        ("state", "action", "optimal with probability", "se", *value),
+        [_row(summary, answer, *summary.target.model.pair_name(pair)) for pair in _order_pairs(summary)],
         "pairs",
         every,
     )
-    routes = answer.get("routes", [])
+    routes = summary.routes
     if routes:
         typer.echo("most probable routes:")
         listed = [
-            (f"{r['probability']:.4f}", f"{r['se']:.1g}", r["ends"], " ".join(f"{s}:{a}" for s, a in r["pairs"]))
-            for r in routes
+            (f"{r['probability']:.4f}", f"{r['se']:.1g}", route.way(end_of(summary, route), LONGEST_ROUTE))
+            for route, r in zip(routes, answer["routes"], strict=True)
         ]
         print_first((), listed, "routes", every, SHOWN_ROUTES, WIDEST_ROUTE)
     if answer["log_evidence"] is not None:
@@ -112,7 +119,9 @@ def _order_pairs(summary: Summary) -> list[int]:
     return by_doubt(model, summary.action_probability.value, target.coupled).tolist()
 
 
-def _row(answer: dict[str, Any], state: str, action: str) -> tuple[str, ...]:
+def _row(summary: Summary, answer: dict[str, Any], state: str, action: str) -> tuple[str, ...]:
+    from bellmanifold.problem.costs import signed
+
     found = answer["actions"][state][action]
     mean, error, sd = (answer[name][state][action] for name in ("q_mean", "q_mean_se", "q_sd"))
     rounding = 1e-6 * abs(mean or 0.0)
@@ -121,21 +130,23 @@ def _row(answer: dict[str, Any], state: str, action: str) -> tuple[str, ...]:
         action,
         f"{found['probability']:.4f}",
         f"{_or_zero(found['se'], 1e-12):.1g}",
-        "-" if mean is None else f"{mean:.4g}",
+        "-" if mean is None else f"{signed(mean, summary.costs):.4g}",
         "-" if error is None else f"{_or_zero(error, rounding):.1g}",
         "-" if sd is None else f"{_or_zero(sd, rounding):.4g}",
     )
 
 
-def _prior(answer: dict[str, Any]) -> str:
+def _prior(answer: dict[str, Any], costs: Costs | None) -> str:
     """The prior in words, with any restriction to proper policies."""
+    from bellmanifold.problem.costs import signed
+
     scale, mean = answer["prior_scale"], answer["prior_mean"]
     if scale == "flat":
         told = "flat prior over rewards"
     elif scale is None or mean is None:
         told = "priors that differ by pair"
     else:
-        told = f"prior scale {scale:g}" + (f" and mean {mean:g}" if mean else "")
+        told = f"prior scale {scale:g}" + (f" and mean {signed(mean, costs):g}" if mean else "")
     told += ", no move pays" if answer["costs_only"] else ""
     return told + (", proper policies only" if answer["proper_only"] else "")
 

@@ -37,7 +37,7 @@ from bellmanifold.decisions.joint_draws import Half, JointDraws, given_draws, jo
 from bellmanifold.decisions.one_trial import OneTrial, check_trial_sd, one_trial, trial_noise
 from bellmanifold.decisions.trials import Trials
 from bellmanifold.decisions.valuation import Planner, Policies, Valuation, Walks
-from bellmanifold.decisions.wording import ranked_by, sentences
+from bellmanifold.decisions.wording import ranked_by, route_of, sentences
 from bellmanifold.errors import BadInputError, UnsupportedError, require_numbers
 from bellmanifold.io.networks import with_attributes
 from bellmanifold.io.road_answers import edges_frame
@@ -48,7 +48,7 @@ from bellmanifold.posteriors.inference import posterior
 from bellmanifold.posteriors.reporting import as_probability, edge_columns
 from bellmanifold.posteriors.summary import Summary
 from bellmanifold.posteriors.target import Target
-from bellmanifold.problem.costs import Costs, cost_unit, worth
+from bellmanifold.problem.costs import Costs, in_unit, signed, worded, worth
 from bellmanifold.problem.dataset import Dataset
 from bellmanifold.problem.ssp import SSP
 
@@ -155,7 +155,6 @@ class Advice(Shown):
         uncertain: pairs whose value is uncertain, shape (pairs,).
         tried: number of trials of each pair, shape (pairs,).
         tolerance: the expected loss up to which to stop; None if not given.
-        costs: how the problem was given in costs; None if it was given in rewards.
     """
 
     summary: Summary
@@ -165,7 +164,11 @@ class Advice(Shown):
     uncertain: Bool[np.ndarray, "pairs"]
     tried: Int[np.ndarray, "pairs"]
     tolerance: float | None = None
-    costs: Costs | None = None
+
+    @property
+    def costs(self) -> Costs | None:
+        """How the problem, or the belief about it, was given in costs; None if both were given in rewards."""
+        return self.summary.costs
 
     @property
     def gain(self) -> Float[np.ndarray, "pairs"] | None:
@@ -302,12 +305,14 @@ class Advice(Shown):
         """Text and table for display: the policy, the expected loss of stopping, and what to try."""
         loss, best = self.expected_loss, self.decision
         stop = "" if self.stop is None else ", stop" if self.stop else ", go on"
-        title = f"Advice(expected loss {with_error(float(loss), float(loss.se))}{stop})"
-        value = f"value of the best policy {with_error(float(best.value), float(best.value.se))}, "
+        costs = self.costs
+        title = f"Advice(expected loss {in_unit(with_error(float(loss), float(loss.se)), costs)}{stop})"
+        own = with_error(signed(float(best.value), costs), float(best.value.se))
+        value = f"{worded('value', costs)} of the best policy {in_unit(own, costs)}, "
         value += f"optimal with probability {with_error(float(best.optimal), float(best.optimal.se))}"
         shown = [f"{state} {action}" for state, action in list(self.policy.items())[:SHOWN]]
-        plays = f"it plays {', '.join(shown)}{', ...' if len(self.policy) > SHOWN else ''}"
-        facts = [" ".join(self.sentences()), value, plays]
+        plays = route_of(self) or f"{', '.join(shown)}{', ...' if len(self.policy) > SHOWN else ''}"
+        facts = [" ".join(self.sentences()), value, f"it plays {plays}"]
         model = self.target.model
         return Card(title, facts, self.warnings, self._worth_trying, lambda: picture("advice", model, self))
 
@@ -395,9 +400,7 @@ def advise(
     check_trial_sd(trial_sd)
     with show_progress("weighing what is known", progress):
         summary = posterior(model, data, **options)
-        advice = advice_of(summary, data, None if tolerance is None else float(tolerance), trial_sd)
-    speaks_of_costs = advice.costs is None and options.get("cost_belief") is not None
-    return replace(advice, costs=Costs()) if speaks_of_costs else advice
+        return advice_of(summary, data, None if tolerance is None else float(tolerance), trial_sd)
 
 
 def advice_of(
@@ -415,8 +418,7 @@ def advice_of(
         remark = f"trial_sd has no effect: what one trial would save is not known ({trial.why_not})"
         summary = replace(summary, remarks=(*summary.remarks, remark))
     perfect = trials.gains(float(decision.loss.value))
-    costs = cost_unit(target.model)
-    return Advice(summary, decision, trial, perfect, draws.sd > 0, data.tries, tolerance, costs)
+    return Advice(summary, decision, trial, perfect, draws.sd > 0, data.tries, tolerance)
 
 
 def check_proper(target: Target) -> None:

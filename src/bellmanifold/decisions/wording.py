@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from bellmanifold.errors import quote
+from bellmanifold.posteriors.route import MOST_MOVES, way
 from bellmanifold.problem.costs import amount
 
 if TYPE_CHECKING:
@@ -22,8 +25,29 @@ ONE_TRIAL = "what one trial would save"
 
 def ranked_by(advice: Advice) -> str:
     """The meaning of the number that ranks moves, with its unit."""
-    unit = f", in {advice.costs.unit}" if advice.costs and advice.costs.unit else ""
-    return (KNOWING_ALL if advice.gain is None else ONE_TRIAL) + unit
+    return (KNOWING_ALL if advice.gain is None else ONE_TRIAL) + unit_of(advice)
+
+
+def unit_of(advice: Advice) -> str:
+    """The unit of its numbers, to end a line with; empty if it is not known."""
+    return f", in {advice.costs.unit}" if advice.costs and advice.costs.unit else ""
+
+
+def route_of(advice: Advice, most: int = MOST_MOVES) -> str:
+    """The best policy as a route in one line; empty if moves are random, or if there are several starts.
+
+    It ends in "?" where an untried pair leads, since nothing is known about what follows.
+    """
+    target, model = advice.target, advice.target.model
+    if target.laws is not None or not model.is_deterministic or np.count_nonzero(model.initial) != 1:
+        return ""
+    state, states, pairs, end = int(np.argmax(model.initial)), set[int](), list[int](), "goal"
+    while state < model.n_states and end == "goal":
+        states.add(state)
+        pairs.append(int(advice.decision.policy[state]))
+        state = int(model.next_state[model.next_start[pairs[-1]]])
+        end = "open" if not target.observed[pairs[-1]] else "loop" if state in states else "goal"
+    return way(model, pairs, end, most)
 
 
 def sentences(advice: Advice) -> tuple[str, str]:

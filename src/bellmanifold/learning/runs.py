@@ -22,6 +22,7 @@ from bellmanifold.errors import BadInputError, require_count
 from bellmanifold.io.models import load_problem
 from bellmanifold.learning.metrics import Spread, find_optimum, sample_sd, spread
 from bellmanifold.learning.run import Run, check_memory, play_runs
+from bellmanifold.problem.costs import Costs, cost_unit, in_terms, in_unit, signed, worded
 from bellmanifold.problem.dataset import SAME_REWARD
 from bellmanifold.problem.ssp import SSP, require_closed
 
@@ -75,6 +76,11 @@ class Learning(Shown):
         """Mean over runs of the played policies' expected regret; NaN where one of them is improper."""
         return np.mean([run.expected_regret for run in self.runs], axis=0)
 
+    @property
+    def costs(self) -> Costs | None:
+        """How the problem was given in costs; None if it was given in rewards."""
+        return cost_unit(self.runs[0].model)
+
     def card(self) -> Card:
         """Text and table for display: arrivals at the goal, and the regret (the reward if no optimum is known)."""
         runs, title = self.runs, f"Learning({self.agent} on {self.runs[0].model})"
@@ -83,14 +89,15 @@ class Learning(Shown):
         lost = np.array([run.completed_regret.sum() for run in runs])
         what, found = "cumulative completed regret", lost
         if not np.isfinite(lost).all():
-            what, found = "cumulative reward", np.array([run.reward.sum() for run in runs])
+            what, found = "cumulative reward", signed(np.array([run.reward.sum() for run in runs]), self.costs)
         error = float(found.std(ddof=1) / np.sqrt(len(runs))) if len(runs) > 1 else 0.0
-        facts = [size, f"{what}: {with_error(float(found.mean()), error)} on average over runs"]
+        average = in_unit(with_error(float(found.mean()), error), self.costs)
+        facts = [size, f"{worded(what, self.costs)}: {average} on average over runs"]
         return Card(title, facts, self.messages, self._of_runs, lambda: picture("regret", self))
 
     def _of_runs(self) -> Columns:
         runs = self.runs
-        return {
+        columns: Columns = {
             "seed": [run.seed for run in runs],
             "reward": [float(run.reward.sum()) for run in runs],
             "completed_regret": [float(run.completed_regret.sum()) for run in runs],
@@ -98,6 +105,7 @@ class Learning(Shown):
             "first_optimal_episode": [run.first_optimal_episode for run in runs],
             **({"stopped_episode": [run.stopped_episode for run in runs]} if self._may_stop else {}),
         }
+        return in_terms(columns, self.costs)
 
     @property
     def _gaps(self) -> list[float | None] | None:

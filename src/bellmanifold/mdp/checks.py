@@ -33,6 +33,7 @@ from bellmanifold.mdp.graph import (
     reachable,
 )
 from bellmanifold.mdp.mean_payoff import MeanReward, best_mean_reward
+from bellmanifold.problem.costs import cost_unit, signed, worded
 from bellmanifold.problem.maps import map_fault
 from bellmanifold.problem.ssp import SSP, Index, require_closed
 
@@ -238,18 +239,19 @@ def _improper(model: SSP, components: list[EndComponent]) -> list[str]:
 def complaint(model: SSP, mean: MeanReward) -> str:
     """A sentence about a loop without a cost: what it is, why it matters and how to remedy it."""
     cycle = all(model.next_start[i + 1] - model.next_start[i] == 1 for i in mean.policy)
-    loop = mean.loop.tolist()
+    loop, costs = mean.loop.tolist(), cost_unit(model)
     what = f"wandering among {state_names(model, mean.loop, SHOWN + 1)} forever"
     if cycle:
         shown = " -> ".join(_name(model, s) for s in [*loop, loop[0]][: SHOWN + 1])
         what = f"the loop {shown}" + (f" -> ... ({len(loop)} moves)" if len(loop) > SHOWN else "")
     if not mean.decided:
-        verb = f"has a mean reward of about {mean.value:.3g}, too near 0 to tell its sign, so it may not lose anything"
+        mean_reward = f"a mean reward of about {signed(mean.value, costs):.3g}"
+        verb = f"has {mean_reward}, too near 0 to tell its sign, so it may not lose anything"
     elif mean.sign == 0:
         verb = "costs nothing, so waiting forever is as good as arriving"
     else:
         verb = f"pays {mean.value:.3g} per move, so never arriving is better than arriving"
-    return f"{what} {verb} (Assumption 2): give its moves a negative reward"
+    return f"{what} {worded(f'{verb} (Assumption 2): give its moves a negative reward', costs)}"
 
 
 def state_names(model: SSP, states: Int[np.ndarray, "n"], most: int = SHOWN) -> str:

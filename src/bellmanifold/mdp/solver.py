@@ -41,6 +41,7 @@ from bellmanifold.mdp.checks import assumption_2
 from bellmanifold.mdp.graph import Policy, StateValues, components, direct_routes, is_proper, may_end, reaches_goal
 from bellmanifold.mdp.linear import solve_chain, solve_chains
 from bellmanifold.mdp.lookahead import MANY, Steps
+from bellmanifold.problem.costs import Costs, cost_unit, in_terms, signed, worded, worth
 from bellmanifold.problem.ssp import SSP, require_closed
 
 if TYPE_CHECKING:
@@ -87,6 +88,18 @@ class Solution(Shown):
         return float(self.model.initial @ self.value)
 
     @property
+    def costs(self) -> Costs | None:
+        """How the problem was given in costs; None if it was given in rewards."""
+        return cost_unit(self.model)
+
+    @property
+    def from_start(self) -> str:
+        """The expected optimal value of an episode in words."""
+        if self.costs is None:
+            return f"optimal value from the start {self.value_at_start:.10g}"
+        return f"{worth(self.value_at_start, self.costs, 10)} from the start"
+
+    @property
     def how(self) -> str:
         """The method in words. Residuals that are mere rounding differ between processors and are not shown."""
         residual = "below 1e-12" if self.max_residual < 1e-12 else f"{self.max_residual:.2g}"
@@ -94,11 +107,12 @@ class Solution(Shown):
 
     def card(self) -> Card:
         """The card for display: the value at the start, and a table with optimal actions."""
-        title = f"Solution({self.model}: value at the start {self.value_at_start:.6g})"
+        title = f"Solution({self.model}: {self.from_start})"
         bound = "" if self.error_bound is None else f", error at most {self.error_bound:.1g}"
         how = self.how + bound
         share = self.optimal.astype(np.float64)
-        return Card(title, [how], (), self._columns, lambda: picture("problem", self.model, share))
+        columns = in_terms(self._columns(), self.costs)
+        return Card(title, [how], (), lambda: columns, lambda: picture("problem", self.model, share))
 
     def _columns(self) -> Columns:
         return {
@@ -152,7 +166,9 @@ def solve(
         model = model.discounted(discount)
     largest = int(np.argmax(np.abs(model.reward)))
     if abs(model.reward[largest]) > LARGEST:
-        reward = f"the reward of {quote_pair(*model.pair_name(largest))} is {model.reward[largest]:g}"
+        costs = cost_unit(model)
+        found = signed(model.reward[largest], costs)
+        reward = worded(f"the reward of {quote_pair(*model.pair_name(largest))} is {found:g}", costs)
         raise BadInputError(f"{reward}: it must be at most {LARGEST:g} in size, choose another unit")
     verdict = assumption_2(model)
     if not verdict.holds:

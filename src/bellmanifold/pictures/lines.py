@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from bellmanifold.errors import BadInputError, kind_of_value
 from bellmanifold.pictures.palette import COLOURS
+from bellmanifold.problem.costs import column_name, signed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -133,7 +134,13 @@ def _curves(given: Mapping[str, Any]) -> tuple[dict[str, Curve], str]:
     curves = {
         str(label): one.curve(measure) if isinstance(one, Learnt) else _curve(one) for label, one in given.items()
     }
-    return curves, MEASURES[measure] if learnt else "cumulative regret"
+    if not learnt:
+        return curves, "cumulative regret"
+    shared = {getattr(one, "costs", None) for one in learnt}
+    costs = shared.pop() if len(shared) == 1 else None
+    if measure == "reward":
+        curves = {label: (signed(mean, costs), sd) for label, (mean, sd) in curves.items()}
+    return curves, column_name(MEASURES[measure], costs)
 
 
 def _curve(given: Any) -> Curve:

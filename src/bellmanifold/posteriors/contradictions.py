@@ -7,6 +7,7 @@ from jaxtyping import Float
 
 from bellmanifold.errors import quote
 from bellmanifold.posteriors.target import Target
+from bellmanifold.problem.costs import Costs, signed
 from bellmanifold.problem.dataset import Dataset
 
 MANY_SDS = 4.0
@@ -42,7 +43,7 @@ def among_rewards(data: Dataset, noiseless: bool) -> str:
     )
 
 
-def with_prior(target: Target, q_mean: Float[np.ndarray, "pairs"]) -> str:
+def with_prior(target: Target, q_mean: Float[np.ndarray, "pairs"], costs: Costs | None = None) -> str:
     """The observed value furthest from its prior mean, if that is many prior standard deviations."""
     prior = target.prior
     if prior.flat or not target.observed.any():
@@ -54,8 +55,10 @@ def with_prior(target: Target, q_mean: Float[np.ndarray, "pairs"]) -> str:
     state, action = (quote(name) for name in target.model.pair_name(pair))
     values = q_mean[target.observed]
     middle, spread = float(np.median(values)), float(np.abs(values - np.median(values)).max())
+    fits = f"--prior-mean {middle:.2g} --prior-scale {max(spread, abs(middle)):.2g} would fit"
+    found, expected = signed(q_mean[pair], costs), signed(prior.mean[pair], costs)
     return (
-        f"the data contradict the prior: the value of ({state}, {action}) is about {q_mean[pair]:.3g}, "
-        f"{away[pair]:.0f} prior standard deviations from its prior mean {prior.mean[pair]:.3g}: "
-        f"--prior-mean {middle:.2g} --prior-scale {max(spread, abs(middle)):.2g} would fit"
+        f"the data contradict the prior: the value of ({state}, {action}) is about {found:.3g}, "
+        f"{away[pair]:.0f} prior standard deviations from its prior mean {expected:.3g}: "
+        + (fits if costs is None else "say what a move costs (--cost-belief) rather than what a state is worth")
     )

@@ -29,6 +29,7 @@ from jaxtyping import Array, Bool, Float
 from bellmanifold.errors import BadInputError, UnsupportedError, quote
 from bellmanifold.posteriors.kernels import Gaussian
 from bellmanifold.posteriors.target import Target
+from bellmanifold.problem.costs import cost_unit, signed, worded
 
 LOWEST = -6.0
 """A payment that is at most 0 with a smaller probability than Phi(LOWEST), 1e-9, contradicts the option."""
@@ -41,13 +42,11 @@ def without_payments(target: Target) -> Target:
         BadInputError: if a reward is above 0 for certain, or all but.
         UnsupportedError: if payments are not independent normals.
     """
-    pays = target.exact & (target.reward > 0)
+    costs, pays = cost_unit(target.model), target.exact & (target.reward > 0)
     if pays.any():
         pair, reward = _first(target, pays)
-        raise BadInputError(
-            f"the reward of pair ({pair}) is {reward:g}, and --costs-only says that no move pays: "
-            "leave --costs-only out, or write the cost as a negative reward"
-        )
+        told = f"the reward of pair ({pair}) is {signed(reward, costs):g}, and --costs-only says that no move pays: "
+        raise BadInputError(worded(told + "leave --costs-only out, or write the cost as a negative reward", costs))
     if not target.prior.flat:
         raise UnsupportedError(
             "--costs-only needs a prior that is flat over rewards: use --prior-scale flat or --cost-belief, so that "
@@ -59,11 +58,10 @@ def without_payments(target: Target) -> Target:
     never = ceiling(target) < LOWEST
     if never.any():
         pair, reward = _first(target, never)
-        raise BadInputError(
-            f"what is known about the reward of pair ({pair}), {reward:g} with sd {float(target.scale[never][0]):g}, "
-            "leaves nothing at or below 0: leave --costs-only out, or write costs as negative rewards (--cost-belief "
-            "takes positive costs)"
-        )
+        told = f"what is known about the reward of pair ({pair}), {signed(reward, costs):g} with sd "
+        told += f"{float(target.scale[never][0]):g}, leaves nothing at or below 0: leave --costs-only out, or write "
+        told += "costs as negative rewards (--cost-belief takes positive costs)"
+        raise BadInputError(worded(told, costs))
     return replace(target, costs_only=True)
 
 

@@ -20,6 +20,7 @@ from bellmanifold.posteriors.policies import improper_mass, largest_error
 from bellmanifold.posteriors.result import Result
 from bellmanifold.posteriors.system import chart_of
 from bellmanifold.posteriors.target import Target
+from bellmanifold.problem.costs import cost_unit, worded
 
 GOOD = 0.2
 """Coordinates in which more than this share of the points is effective need no comparison with others."""
@@ -55,8 +56,11 @@ def by_importance(target: Target, cover: Covering, budget: Budget) -> Result:
     _, nets, result = max(tried, key=lambda entry: entry[0])
     if result.diagnostics["unsolvable_share"] == 1.0:
         raise UnsupportedError(
-            "no parameter with a proper policy fits the data: costs are negative rewards, check the signs of rewards "
-            "and beliefs (some observed loop pays whatever the residuals are), or use --discount 0.99"
+            worded(
+                "no parameter with a proper policy fits the data: costs are negative rewards, check the signs of "
+                "rewards and beliefs (some observed loop pays whatever the residuals are), or use --discount 0.99",
+                cost_unit(target.model),
+            )
             if target.proper_only
             else "no parameter fits the data: use a larger --epsilon, or --kernel gaussian"
         )

@@ -93,7 +93,8 @@ def posterior(
         prior: mean and sd for single pairs, {(state, action): (mean, sd)}; these take precedence.
         reward_belief: (mean, sd) of a belief about the reward of every pair that has a law in the problem; a flat prior
             is then the default.
-        cost_belief: the same as reward_belief with the sign of a cost: (5, 2) says that moves cost about 5.
+        cost_belief: the same as reward_belief with the sign of a cost: (5, 2) says that moves cost about 5. Texts
+            and pictures then speak of costs.
         costs_only: exclude payments above 0, so that no move pays; for beliefs and Gaussian noise under a flat prior.
         laws: how to treat laws that the problem leaves open: nothing may depend on them ("known"), each leads to the
             one state that was seen ("deterministic"), or they are learnt from landings ("dirichlet").
@@ -158,7 +159,8 @@ def posterior(
     remarks = tuple(f"{name} has no effect: {why}" for name, (applies, why) in without_effect.items() if applies)
     if data.gap:
         remarks = (data.gap, *remarks)
-    return replace(summary, result=result, remarks=remarks, untried=data.untried)
+    in_costs = cost_belief is not None
+    return replace(summary, result=result, remarks=remarks, untried=data.untried, asked_in_costs=in_costs)
 
 
 def posterior_of(target: Target, budget: Budget | None = None, asked: str = "auto") -> Summary:

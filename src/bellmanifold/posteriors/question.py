@@ -13,13 +13,13 @@ import numpy as np
 from jaxtyping import Bool
 
 from bellmanifold._util.options import KernelName
-from bellmanifold.errors import BadInputError, UnsupportedError, count_of, quote, require_kind, require_numbers
+from bellmanifold.errors import BadInputError, UnsupportedError, count_of, quote, require_kind
 from bellmanifold.posteriors.kernels import Gaussian, Kernel, named_kernel
 from bellmanifold.posteriors.noise import HalfNormal, InferredScale, KnownScale, NoiseModel
 from bellmanifold.posteriors.noise_scale import LogPrior
 from bellmanifold.posteriors.target import EveryVisit, Target, noisy_target, relaxed_target
 from bellmanifold.posteriors.value_prior import ValuePrior
-from bellmanifold.problem.dataset import Dataset
+from bellmanifold.problem.dataset import Dataset, require_belief
 from bellmanifold.problem.ssp import SSP
 
 
@@ -93,7 +93,7 @@ def with_belief(data: Dataset, reward_belief: Any, cost_belief: Any = None) -> D
         raise BadInputError(f"{name} has {count_of(len(belief), 'number')}: {remedy}")
     mean, sd = belief
     try:
-        require_numbers(mean=mean, sd=sd)
+        require_belief(mean, sd)
         return data.with_belief(mean if cost_belief is None else -mean, sd)
     except BadInputError as error:
         raise BadInputError(f"{name}: {error}") from None

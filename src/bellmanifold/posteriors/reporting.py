@@ -12,6 +12,7 @@ from bellmanifold._util.display import MOST_ROWS, Card, Columns, Words, for_json
 from bellmanifold.errors import quote
 from bellmanifold.mdp.graph import state_graph
 from bellmanifold.posteriors.route import Route, title_of_best
+from bellmanifold.problem.costs import in_terms
 from bellmanifold.problem.ssp import SSP
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def card_of(summary: Summary) -> Card:
         facts.append(f"log evidence {with_error(float(evidence.value), float(evidence.se))}")
     if summary.routes:
         best, title = summary.routes[0], title_of_best(summary.routes)
-        facts.append(f"{title} ({with_error(best.probability, best.se)}): {best.way(_end(summary, best))}")
+        facts.append(f"{title} ({with_error(best.probability, best.se)}): {best.way(end_of(summary, best))}")
     return Card(
         f"Summary({quote(model.name)}, {kind} posterior, {seen}, engine {summary.engine})",
         facts,
@@ -100,7 +101,8 @@ def _first_columns(summary: Summary) -> Columns:
         columns[name] = np.where(known, 0.0, columns[name]).tolist()
     if len(order) > MOST_ROWS:
         order = by_doubt(summary.target.model, summary.action_probability.value, summary.target.coupled)
-    return {name: [column[row] for row in order] for name, column in columns.items()}
+    shown = {name: [column[row] for row in order] for name, column in columns.items()}
+    return in_terms(shown, summary.costs)
 
 
 def columns_of(summary: Summary) -> dict[str, list[Any]]:
@@ -141,7 +143,7 @@ def route_columns(summary: Summary) -> Columns:
     routes, name = summary.routes or [], summary.target.model.pair_name
     return {
         "pairs": [[name(pair) for pair in route.pairs] for route in routes],
-        "ends": [_end(summary, route) for route in routes],
+        "ends": [end_of(summary, route) for route in routes],
         "probability": [route.probability for route in routes],
         "probability_se": [route.se for route in routes],
     }
@@ -175,7 +177,7 @@ def as_json(summary: Summary) -> dict[str, Any]:
         result["routes"] = [
             {
                 "pairs": [list(model.pair_name(i)) for i in route.pairs],
-                "ends": _end(summary, route),
+                "ends": end_of(summary, route),
                 **as_probability(route.probability, route.se),
             }
             for route in summary.routes
@@ -195,7 +197,7 @@ def as_json(summary: Summary) -> dict[str, Any]:
     }
 
 
-def _end(summary: Summary, route: Route) -> str:
+def end_of(summary: Summary, route: Route) -> str:
     """How a route ends: at the goal, in a loop, or at a pair whose law is unknown."""
     no_law = summary.target.no_law
     if no_law is not None and no_law[route.pairs[-1]]:

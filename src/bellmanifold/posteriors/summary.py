@@ -44,6 +44,7 @@ from bellmanifold.posteriors.result import Result
 from bellmanifold.posteriors.route import Route
 from bellmanifold.posteriors.tails import Tails, sentence, tails_of
 from bellmanifold.posteriors.target import Target
+from bellmanifold.problem.costs import Costs, cost_unit, worded
 from bellmanifold.problem.names import find_policy
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class Summary(Shown):
         budget: limits of the computation, number of routes to report, and seed.
         remarks: further remarks on the data and the options.
         untried: pairs with a belief that were never tried, shape (pairs,); None if there are none.
+        asked_in_costs: whether a belief about costs was given, so that texts speak of costs.
     """
 
     target: Target
@@ -73,6 +75,12 @@ class Summary(Shown):
     budget: Budget
     remarks: tuple[str, ...] = ()
     untried: Bool[np.ndarray, "pairs"] | None = None
+    asked_in_costs: bool = False
+
+    @property
+    def costs(self) -> Costs | None:
+        """How the problem, or the belief about it, was given in costs; None if both were given in rewards."""
+        return cost_unit(self.target.model) or (Costs() if self.asked_in_costs else None)
 
     @property
     def believed(self) -> int:
@@ -89,7 +97,7 @@ class Summary(Shown):
         """Why this engine was chosen, doubts about its numbers, and why it stopped early."""
         flat = "the prior is flat over rewards, and only proper policies count" if self.target.prior.flat else ""
         parts = (self.result.reason, flat, *self.result.doubts, self.result.stopped)
-        return spoken("; ".join(part for part in parts if part))
+        return spoken(worded("; ".join(part for part in parts if part), self.costs))
 
     @property
     def trustworthy(self) -> bool:
@@ -194,7 +202,7 @@ class Summary(Shown):
     def warnings_with(self, shortfall: str) -> list[str]:
         """The warnings, with another one (possibly empty) in place of that about the largest error."""
         found = [f"not trustworthy: {doubt}" for doubt in self.result.doubts]
-        found += [shortfall, with_prior(self.target, self.q_mean.value), sentence(self.tails, self.target)]
+        found += [shortfall, with_prior(self.target, self.q_mean.value, self.costs), sentence(self.tails, self.target)]
         known = self.improper_mass
         if known.value > MOST_IMPROPER:
             found.append(
@@ -204,7 +212,7 @@ class Summary(Shown):
         best = self.routes[0] if self.routes else None
         if best is not None and not best.ends_at_goal:
             found.append("the most probable route is a loop: --proper-only excludes known loops")
-        return [spoken(warning) for warning in (*found, *self.remarks) if warning]
+        return [spoken(worded(warning, self.costs)) for warning in (*found, *self.remarks) if warning]
 
     def pies(self) -> tuple[Float[np.ndarray, "pairs"], Bool[np.ndarray, "pairs"]]:
         """For pictures: the probability of each pair, and which pairs were tried."""

@@ -32,6 +32,7 @@ from scipy.sparse import csr_array
 
 from bellmanifold._util.display import Card, Columns, Shown, as_frame
 from bellmanifold.errors import BadInputError, count_of, quote, quote_pair, require, require_kind, require_numbers
+from bellmanifold.problem.costs import cost_unit, in_terms, paid, signed, worded
 from bellmanifold.problem.names import find_observations
 from bellmanifold.problem.observation import Given
 from bellmanifold.problem.ssp import SSP, require_closed, require_problem
@@ -190,10 +191,7 @@ class Dataset(Shown):
         and no next state. `posterior` and `advise` take the same as `reward_belief=(mean, sd)`, and then use no prior
         over values: with data from this method, pass them `prior_scale="flat"`.
         """
-        require_numbers(mean=mean, sd=sd)
-        require(abs(mean) <= LARGEST_SD, f"mean is {mean}: give a number of at most {LARGEST_SD:g} in size")
-        if not SMALLEST_SD <= sd <= LARGEST_SD:
-            raise BadInputError(f"sd is {sd}: give a positive number, from {SMALLEST_SD:g} to {LARGEST_SD:g}")
+        require_belief(mean, sd)
         pairs = np.flatnonzero(~self.model.open_law)
         return self.extended(pairs, np.full(len(pairs), float(mean)), np.full(len(pairs), float(sd)))
 
@@ -206,7 +204,8 @@ class Dataset(Shown):
         seen = f"{int(self.observed.sum()) - believed} of {self.model.n_pairs} pairs observed"
         seen += f", a belief about {believed} more" if believed else ""
         title = f"Dataset({len(self)} observations of {self.model}, {seen})"
-        return Card(title, (), [self.gap] if self.gap else [], self.columns)
+        columns = in_terms(self.columns(), cost_unit(self.model))
+        return Card(title, (), [self.gap] if self.gap else [], lambda: columns)
 
     @property
     def gap(self) -> str:
@@ -355,8 +354,12 @@ class Dataset(Shown):
         expected = self._first(chosen)[self.pair]
         size = np.maximum(1.0, np.maximum(np.abs(expected), np.abs(self.reward)))
         wrong = chosen & (np.abs(self.reward - expected) > SAME_REWARD * size)
+        costs = cost_unit(self.model)
         self._refuse(
-            wrong, lambda t: f"{self._label(t)} paid {self.reward[t]:.12g} but {expected[t]:.12g} before: {why}"
+            wrong,
+            lambda t: (
+                f"{self._label(t)} {paid(self.reward[t], costs)} but {signed(expected[t], costs):.12g} before: {why}"
+            ),
         )
 
     def _check(self) -> None:
@@ -413,7 +416,16 @@ class Dataset(Shown):
         """Raise, with its message, for the first observation that is wrong."""
         if wrong.any():
             t = int(np.argmax(wrong))
-            raise BadInputError(f"{self.places[t] if self.places else f'observations[{t}]'}: {message(t)}")
+            told = worded(message(t), cost_unit(self.model))
+            raise BadInputError(f"{self.places[t] if self.places else f'observations[{t}]'}: {told}")
+
+
+def require_belief(mean: float, sd: float) -> None:
+    """Raise unless these are the mean and the standard deviation of a belief."""
+    require_numbers(mean=mean, sd=sd)
+    require(abs(mean) <= LARGEST_SD, f"mean is {mean}: give a number of at most {LARGEST_SD:g} in size")
+    if not SMALLEST_SD <= sd <= LARGEST_SD:
+        raise BadInputError(f"sd is {sd}: give a positive number, from {SMALLEST_SD:g} to {LARGEST_SD:g}")
 
 
 def require_data(data: object) -> None:

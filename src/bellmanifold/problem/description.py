@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import ArrayLike
 
 from bellmanifold.errors import count_of, listed, quote, quote_pair, require
+from bellmanifold.problem.costs import Costs, signed
 
 SHOWN = 5
 """Number of dropped states, and of dropped pairs, that a message names."""
@@ -53,6 +54,10 @@ class StatedPrior:
         whole = [f"{name} {value:g}" for name, value in (("mean", self.mean), ("sd", self.sd)) if value is not None]
         own = int((~np.isnan(self.pair_mean) | ~np.isnan(self.pair_sd)).sum())
         return ", ".join(whole + ([f"stated for {own} of {len(self.pair_mean)} pairs"] if own else []))
+
+    def in_terms(self, costs: Costs | None) -> StatedPrior:
+        """The prior for people: of costs where the problem was given in costs."""
+        return replace(self, mean=None if self.mean is None else signed(self.mean, costs))
 
     @property
     def is_empty(self) -> bool:

@@ -36,6 +36,7 @@ from bellmanifold._util.display import Card, Columns, Shown, as_frame, picture
 from bellmanifold.errors import BadInputError, count_of, quote, quote_pair, require, require_kind, require_numbers
 from bellmanifold.problem.compressed_rows import Rows, Some, by_first_use
 from bellmanifold.problem.compressed_rows import row_entries as row_entries
+from bellmanifold.problem.costs import cost_unit, in_terms
 from bellmanifold.problem.description import Description as Description
 from bellmanifold.problem.description import Dropped as Dropped
 from bellmanifold.problem.description import StatedPrior as StatedPrior
@@ -118,7 +119,11 @@ class SSP(Shown):
         more = ", ..." if int((self.initial > 0).sum()) > 3 else ""
         start = f"starts in {', '.join(starts)}{more}; goals: {', '.join(map(quote, self.goals[:3]))}"
         left_out = [f"left out: {self.dropped}"] if self.dropped else []
-        return Card(repr(self), [start, *left_out], (), self.columns, lambda: picture("problem", self))
+        return Card(repr(self), [start, *left_out], (), self.shown_columns, lambda: picture("problem", self))
+
+    def shown_columns(self) -> Columns:
+        """The columns for people: with costs where the problem was given in costs."""
+        return in_terms(self.columns(), cost_unit(self))
 
     def columns(self) -> Columns:
         """Columns of a table with a row per pair; `next` is {state: probability}, or None where it is unknown."""

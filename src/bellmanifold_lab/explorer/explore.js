@@ -132,6 +132,10 @@ function mount(root, board, first, post, stop) {
     setTimeout(() => URL.revokeObjectURL(link.href), 10000);
   }
 
+  // -- rewards in the sign and the words of the problem: one in costs shows and takes costs
+  const word = (inRewards, inCosts) => board.costs === null ? inRewards : inCosts;
+  const worth = (reward) => reward === null ? null : word(reward, 0 - reward);
+
   // -- the parts
   const alerts = element("div", { className: "alerts" });
   const svg = shape("svg", { role: "img", "aria-label": `The problem ${board.name}: a pie per state. The lists beside it have the same content.` });
@@ -139,10 +143,10 @@ function mount(root, board, first, post, stop) {
   const states = element("select", { onchange: () => choose(Number(states.value), null) });
   states.append(...board.states.map((name, state) => element("option", { value: String(state), textContent: name })));
   const moves = element("div", { className: "moves", role: "group", ariaLabel: "moves of this state" });
-  const hint = element("p", { className: "hint", textContent: "Click a move in the picture or in this list, and enter its reward or your belief about it: the pies will change." });
+  const hint = element("p", { className: "hint", textContent: "Click a move in the picture or in this list, and enter its " + word("reward", "cost") + " or your belief about it: the pies will change." });
   const form = element("form", { onsubmit: submit, noValidate: true });
   const number = (label, more) => element("input", { type: "number", step: "any", ariaLabel: label, className: "number", ...more });
-  const reward = number("what it paid"), mean = number("mean of the belief"), sd = number("standard deviation of the belief", { min: "0" });
+  const reward = number(word("what it paid", "what it cost")), mean = number("mean of the belief"), sd = number("standard deviation of the belief", { min: "0" });
   const next = element("select", { ariaLabel: "where it led" }, element("option", { value: "", textContent: "not recorded" }),
     element("option", { value: String(goalState), textContent: board.goal }),
     ...board.states.map((name, state) => element("option", { value: String(state), textContent: name })));
@@ -176,8 +180,8 @@ function mount(root, board, first, post, stop) {
   }
 
   form.append(
-    element("div", { className: "row" }, element("label", {}, "I played it; it paid ", reward), led, added),
-    element("div", { className: "row" }, element("label", {}, "I believe it pays ", mean), element("label", {}, "± ", sd), believed));
+    element("div", { className: "row" }, element("label", {}, word("I played it; it paid ", "I played it; it cost "), reward), led, added),
+    element("div", { className: "row" }, element("label", {}, word("I believe it pays ", "I believe it costs "), mean), element("label", {}, "± ", sd), believed));
   const openLaws = board.open_law.some((open) => open);
   root.replaceChildren(
     element("h2", {}, isolated(board.name)),
@@ -301,7 +305,7 @@ function mount(root, board, first, post, stop) {
       bar.firstChild.style.background = board.pair_colour[pair];
       return element("button", { type: "button", className: pair === chosenPair ? "move chosen" : "move", ariaPressed: String(pair === chosenPair), "data-move": pair, onclick: () => choose(chosenState, pair) },
         element("span", { className: "name" }, isolated(actionOf(pair))), element("span", { className: "chance", textContent: chance(view.probability[pair], view.se[pair]) }), bar,
-        element("span", { className: "about", textContent: `value ${plusMinus(view.q_mean[pair], view.q_sd[pair])}; ${view.known[pair]}` }));
+        element("span", { className: "about", textContent: `${word("value", "cost to the goal")} ${plusMinus(worth(view.q_mean[pair]), view.q_sd[pair])}; ${view.known[pair]}` }));
     }));
     if (focused !== null) moves.querySelector(`[data-move="${focused}"]`)?.focus();
     form.hidden = chosenPair === null;
@@ -314,7 +318,7 @@ function mount(root, board, first, post, stop) {
     undo.disabled = !view.can_undo;
     save.classList.toggle("unsaved", view.unsaved);
     observations.replaceChildren(...view.observations.map((item) => {
-      const pays = item.reward === null ? "" : item.sd ? ` pays ${amount(item.reward)} ± ${amount(item.sd)}` : ` paid ${amount(item.reward)}`;
+      const pays = item.reward === null ? "" : item.sd ? ` ${word("pays", "costs")} ${amount(worth(item.reward))} ± ${amount(item.sd)}` : ` ${word("paid", "cost")} ${amount(worth(item.reward))}`;
       const text = element("span", {}, isolated(board.states[board.pair_state[item.pair]]), ": ", isolated(actionOf(item.pair)), pays);
       if (item.next !== null) text.append(" → ", isolated(nameOf(item.next)));
       const words = text.textContent;
@@ -368,8 +372,8 @@ function mount(root, board, first, post, stop) {
     if (pair !== null) {
       for (const input of [reward, mean, sd]) input.value = "";
       next.value = "";
-      reward.placeholder = board.reward[pair] === null ? "" : String(Number(board.reward[pair].toPrecision(6)));
-      reward.title = board.reward[pair] === null ? "the problem does not state it" : "if empty: the problem's reward";
+      reward.placeholder = board.reward[pair] === null ? "" : String(Number(worth(board.reward[pair]).toPrecision(6)));
+      reward.title = board.reward[pair] === null ? "the problem does not state it" : `if empty: the problem's ${word("reward", "cost")}`;
       led.hidden = !board.open_law[pair];
     }
     drawArrows();
@@ -383,11 +387,11 @@ function mount(root, board, first, post, stop) {
   function submit(event) {
     event.preventDefault();
     if (form.querySelector(":focus") === mean || form.querySelector(":focus") === sd) believe();
-    else ask({ kind: "observe", pair: chosenPair, reward: given(reward), next: led.hidden || next.value === "" ? null : Number(next.value) });
+    else ask({ kind: "observe", pair: chosenPair, reward: worth(given(reward)), next: led.hidden || next.value === "" ? null : Number(next.value) });
   }
 
   function believe() {
-    ask({ kind: "believe", pair: chosenPair, mean: given(mean), sd: given(sd) });
+    ask({ kind: "believe", pair: chosenPair, mean: worth(given(mean)), sd: given(sd) });
   }
 
   show(first);

@@ -92,6 +92,7 @@ class Session:
         if model.open_law.any() and options.get("laws", "known") == "known":
             options["laws"] = "dirichlet"  # with "known" these pairs would have no posterior
         self.now = self._compute(given, options)
+        self.board |= {"costs": self.summary.costs and self.summary.costs.unit}
         self._before: list[Dataset] = []
         self._advice: tuple[Snapshot, dict[str, Any]] | None = None
         self._saved = given
@@ -216,7 +217,7 @@ class Session:
             "q_mean": for_json(summary.q_mean.value),
             "q_sd": for_json(summary.q_sd.value),
             "tried": summary.pies()[1].tolist(),
-            "known": accounts(with_belief(data, *beliefs) if any(beliefs) else data),
+            "known": accounts(with_belief(data, *beliefs) if any(beliefs) else data, summary.costs),
             "landed": self._landings(),
             "route": routes[0] if routes else None,
             "routes": routes,

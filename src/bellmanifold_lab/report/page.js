@@ -202,6 +202,10 @@
   const percent = (share) => share === null ? "not recorded" : share > 0 && share < 0.0005 ? "< 0.001" : share.toFixed(3);
   const amount = (value) => value === null ? "not recorded" : value === 0 ? "0" : Math.abs(value) < 1e-3 || Math.abs(value) >= 1e5 ? value.toExponential(2) : String(Number(value.toPrecision(4)));
 
+  // Rewards in the sign and the words of the problem.
+  const word = (inRewards, inCosts) => player.stage.scene.costs === null ? inRewards : inCosts;
+  const worth = (reward) => amount(reward === null ? null : word(reward, 0 - reward));
+
   function pairsOf(state) {
     const found = [];
     player.stage.scene.pair_state.forEach((own, pair) => { if (own === state) found.push(pair); });
@@ -212,7 +216,7 @@
     const { scene } = player.stage;
     const lines = pairsOf(state).map((pair) => {
       const when = tried(pair) ? `first played in episode ${player.run.first[pair] + 1}` : "not tried yet";
-      return `${scene.actions[scene.pair_action[pair]]}: optimal with probability ${percent(believed("pie", pair))}, mean value ${amount(meanValue(pair))}, ${when}`;
+      return `${scene.actions[scene.pair_action[pair]]}: optimal with probability ${percent(believed("pie", pair))}, mean ${word("value", "cost")} ${worth(meanValue(pair))}, ${when}`;
     });
     return [`state ${scene.states[state]}`, ...lines].join("\n");
   }
@@ -222,7 +226,7 @@
     const to = target === scene.states.length ? "goal" : scene.states[target];
     return [
       `${scene.states[own]}: ${scene.actions[scene.pair_action[pair]]} → ${to}` + (probability < 1 ? ` (with probability ${probability})` : ""),
-      `pays ${amount(scene.reward[pair])}; optimal with probability ${percent(believed("pie", pair))}, mean value ${amount(meanValue(pair))}`,
+      `${word("pays", "costs")} ${worth(scene.reward[pair])}; optimal with probability ${percent(believed("pie", pair))}, mean ${word("value", "cost")} ${worth(meanValue(pair))}`,
       `on a sampled route with probability ${percent(believed("onRoute", pair))}`,
     ].join("\n");
   }
@@ -260,7 +264,7 @@
     const loss = run.expected_loss === null ? [] : [`Expected loss ${orUnknown(run.expected_loss[episode])}, true loss of the policy played ${orUnknown(run.true_loss[episode])}; ${over}.`];
     return [
       `Episode ${episode + 1} of ${run.moves.length}: ${run.length[episode]} ${run.length[episode] === 1 ? "move" : "moves"}${cut}, ${end}.`,
-      `Reward ${amount(run.reward[episode])}, completed regret ${orUnknown(run.regret[episode])}, gap regret ${orUnknown(run.gap[episode])}; ${judged}.`,
+      `${word("Reward", "Cost")} ${worth(run.reward[episode])}, completed regret ${orUnknown(run.regret[episode])}, gap regret ${orUnknown(run.gap[episode])}; ${judged}.`,
       ...loss,
       `${seen} of ${stage.scene.pair_state.length} pairs played so far.` + (run.pie === null ? " Beliefs about actions were not recorded in this run." : ""),
     ].join("\n");
@@ -289,11 +293,13 @@
 
   function drawNumbers() {
     const { scene } = player.stage;
+    byId("of-reward").textContent = word("reward", "cost");
+    byId("of-value").textContent = `mean ${word("value", "cost")}`;
     byId("numbers-body").replaceChildren(...scene.pair_state.map((state, pair) => {
       const row = document.createElement("tr");
       const cells = [
-        scene.states[state], scene.actions[scene.pair_action[pair]], amount(scene.reward[pair]), percent(believed("pie", pair)),
-        amount(meanValue(pair)), percent(believed("onRoute", pair)), tried(pair) ? `episode ${player.run.first[pair] + 1}` : "not yet",
+        scene.states[state], scene.actions[scene.pair_action[pair]], worth(scene.reward[pair]), percent(believed("pie", pair)),
+        worth(meanValue(pair)), percent(believed("onRoute", pair)), tried(pair) ? `episode ${player.run.first[pair] + 1}` : "not yet",
       ];
       row.append(...cells.map((text) => {
         const cell = document.createElement("td"), own = document.createElement("bdi");

@@ -17,6 +17,7 @@ from bellmanifold.learning.record import LOSSES, require_fit
 from bellmanifold.learning.routes import read_routes
 from bellmanifold.learning.run_file import read_arrays
 from bellmanifold.pictures.positions import on_grid, positions
+from bellmanifold.problem.costs import cost_unit
 from bellmanifold.problem.ssp import SSP
 from bellmanifold_lab.report.overview import describe, own_choices
 from bellmanifold_lab.report.reading import RunFile, gaps, losses
@@ -52,6 +53,7 @@ def scene(model: SSP, reference: str) -> dict[str, Any]:
         "goal": display_name(", ".join(model.goals[:3]), SHORT),
         "place": [round_values(spot) for spot in place],
         "reward": round_values(model.reward),
+        "costs": (costs := cost_unit(model)) and costs.unit,
         "next": [
             [[successor[e], float(f"{probability[e]:.4g}")] for e in range(start[i], start[i + 1])]
             for i in range(model.n_pairs)
