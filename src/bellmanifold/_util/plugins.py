@@ -12,7 +12,7 @@ package and the laboratory plug in the same way as a stranger's.
 from __future__ import annotations
 
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from typing import Any, Literal
 
 from bellmanifold.errors import UnsupportedError
@@ -28,9 +28,12 @@ HOMES: dict[Kind, dict[str, str]] = {
 
 
 @cache
-def plugged_in(kind: Kind) -> dict[str, EntryPoint]:
-    """The entry points of a kind, by name, in alphabetical order; the first package wins where two share a name."""
-    found: dict[str, EntryPoint] = {}
+def plugged_in(kind: Kind) -> dict[str, Any]:
+    """The entry points of a kind, by name, in alphabetical order; the first package wins where two share a name.
+
+    They are `EntryPoint`s of `importlib.metadata`, or of its backport where some package has imported that.
+    """
+    found: dict[str, Any] = {}
     for point in entry_points(group=f"bellmanifold.{kind}s"):
         found.setdefault(point.name, point)
     return dict(sorted(found.items()))
