@@ -249,7 +249,7 @@ def complaint(model: SSP, mean: MeanReward) -> str:
         verb = "costs nothing, so waiting forever is as good as arriving"
     else:
         verb = f"pays {mean.value:.3g} per move, so never arriving is better than arriving"
-    return f"{what} {verb} (Assumption 2): give its moves a negative reward"
+    return f"{what} {verb} (Assumption 2): give its moves a negative reward (a positive cost)"
 
 
 def state_names(model: SSP, states: Int[np.ndarray, "n"], most: int = SHOWN) -> str:
