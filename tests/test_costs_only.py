@@ -166,7 +166,7 @@ def test_the_command_line(cli, tmp_path):
     assert "flat prior over rewards, no move pays, proper policies only" in out
     code, out, err = cli("posterior", *shared, "--cost-belief", "5,2", "--reward-belief", "-5,2")
     assert (code, out) == (2, "")
-    assert "--reward-belief and cost_belief say the same" in err
+    assert "--reward-belief and --cost-belief say the same" in err
     code, out, err = cli("posterior", *shared, "--cost-belief", "5")
     assert (code, out) == (2, "")
     assert "--cost-belief is" in err

@@ -185,6 +185,12 @@ def edges(*given, kind=networkx.DiGraph, **attributes):
     return graph
 
 
+def lonely():
+    graph = edges((1, 2), length=1.0)
+    graph.add_node(7)
+    return graph
+
+
 @pytest.mark.parametrize(
     ("graph", "more", "said"),
     [
@@ -207,7 +213,8 @@ def edges(*given, kind=networkx.DiGraph, **attributes):
             {"goal": 2, "start": 1},
             "edge (1, 2): length is nan: give a number, or leave",
         ),
-        (edges(), {"goal": 2, "start": 1}, "the table has no roads"),
+        (edges(), {"goal": 2, "start": 1}, "the graph has no edges: give at least one"),
+        (lonely(), {"goal": 7, "start": 1}, 'goal "7": the junction has no roads'),
         (
             edges((1, 2), length=1.0, oneway=True, kind=networkx.Graph),
             {"goal": 2, "start": 1},

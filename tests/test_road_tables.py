@@ -205,6 +205,19 @@ def test_several_goals_and_starts(table):
     assert bm.load_model(table(comma, "goal=B&start=A, 1")).states == ("A, 1",)
 
 
+def test_names_may_be_in_an_array_or_a_column(table):
+    for kind in (np.array, pandas.Series, pandas.Index):
+        model = bm.from_edges(table(ROADS, None), kind(["B", "C"]), kind(["A"]))
+        assert (model.goals, model.initial.tolist()) == (("B", "C"), [1.0])
+
+
+def test_rows_are_numbered_as_pandas_numbers_them(table, tmp_path):
+    text = HEAD + "A,B,1\n\nB,C,2\n,,\n,,\n"
+    model = bm.load_model(table(text))
+    edges = bm.posterior(model, bm.Dataset.complete(model)).to_edges()
+    assert edges["cost"].equals(pandas.read_csv(tmp_path / "roads.csv")["cost"].iloc[:2].rename_axis("row"))
+
+
 def test_positions_are_kept(table, tmp_path, monkeypatch):
     text = "from,to,cost,from_x,from_y,to_x,to_y\nA,B,2,0,0,1,0\nB,C,1,1,0,2.5,-1\nB,D,1,1,0,9,9\n"
     expected = {"A": [0.0, 0.0], "B": [1.0, 0.0], "C": [2.5, -1.0]}
@@ -291,6 +304,9 @@ WRONG = [
         "goal=C&start=A",
         "is two-way: write a line for each way",
     ),
+    (HEAD + "A,C,1e150\n", "goal=C&start=A", "line 2: cost is 1e+150: it must be at most 1e+100: choose another unit"),
+    (HEAD + "A,B,1\n,,\nB,C,1\n", "goal=C&start=A", "line 3, column from: is empty: name a junction, or remove the"),
+    ("from,to,oneway\nA,C,-1\n", "goal=C&start=A", 'line 2, column oneway: "-1": write yes, and swap its ends'),
 ]
 
 
@@ -325,6 +341,12 @@ def test_wrong_input_is_one_line(cli, table, tmp_path, text, query, said):
             'start "D": the junction has no roads',
         ),
         ([("A", "C\ud800")], {}, "half of a surrogate pair"),
+        ([], {}, "the table has no columns: give at least one row with from and to"),
+        (
+            [("A", "C")],
+            {"nodes": [{"node": "C", "x": 1, "y": 2}, {"node": "C", "x": 3, "y": 2}]},
+            'nodes: row 1, column node: "C" occurs twice: keep one of them',
+        ),
     ],
 )
 def test_wrong_tables_in_python(given, more, said):

@@ -68,8 +68,8 @@ def test_roads_are_named_as_in_the_table_of_roads(read, capsys):
     said = capsys.readouterr().err.splitlines()[1:]
     assert said == [
         'the table of trips: column "id" is not used',
-        "the table of trips: 2 rows skipped: about roads that are left out of the problem, out of a goal or without a "
-        "way to it",
+        "the table of trips: 2 rows skipped (line 9, line 10): about roads that are left out of the problem, out of a "
+        "goal or without a way to it",
     ]
 
 
@@ -137,6 +137,12 @@ def test_the_column_in_the_unit_of_the_problem_is_the_cost(read):
             "from,to,cost,reward\nB,D,1,-1\n",
             'columns "cost" and "reward" say the same, a cost of 5 is a reward of -5: keep',
         ),
+        ("from,to,cost\nB,D,1\n,,\nB,D,1\n", "line 3: does not say which road"),
+        (
+            "von,nach,dauer\nB,D,1\n",
+            'unknown columns "von", "nach", "dauer": a table of observations has state, action, reward, sd, next, one '
+            "of trips from, to, name, cost, sd, next",
+        ),
         ("from,to,time,price\nB,D,1,1\n", 'columns "time", "price" may each be the cost'),
         ("from,to,cost,sd\nB,D,1,-1\n", "line 2: sd is -1.0: give a finite number that is not negative"),
         (
@@ -156,6 +162,29 @@ def test_faults_are_one_line_with_line_and_remedy(cli, files, trips, said):
     assert said in err.splitlines()[-1]
     assert "trips.csv: " in err.splitlines()[-1]
     assert len(err.splitlines()) == 2, "what was left out of the roads, and the fault"
+
+
+def test_a_huge_cost_is_named_by_its_line(cli, files):
+    code, out, err = cli(
+        "posterior", *files("from,to,cost\nB,D,1\nB,D,1e150\n"), "--cost-belief=5,2", "--noise-sd", "1"
+    )
+    assert (code, out) == (2, "")
+    assert "trips.csv: line 3: reward is -1e+150: it must lie between" in err.splitlines()[-1]
+
+
+def test_a_belief_in_costs_is_not_negative_where_costs_are_not(cli, files, tmp_path):
+    given = *files("from,to,cost\nB,D,1\n"), "--noise-sd", "1", "--cost-belief=-5,2"
+    code, out, err = cli("posterior", *given, "--picture", str(tmp_path / "map.png"))
+    assert (code, out) == (2, "")
+    assert err.splitlines()[-1].endswith(
+        "--cost-belief: mean is -5: costs are positive: drop the minus, or use --reward-belief if moves pay"
+    )
+    code, _, err = cli("posterior", *given, "--reward-belief=-5,2")
+    assert (code, err.splitlines()[-1][14:68]) == (2, "--reward-belief and --cost-belief say the same with op")
+    assert not (tmp_path / "map.png").exists()
+    pays = bm.from_edges([("A", "B", None), ("B", "C", None)], "C", "A", allow_gains=True)
+    found = bm.posterior(pays, bm.Dataset.from_pairs(pays, []), noise_sd=1.0, cost_belief=(-5.0, 0.5), samples=4096)
+    assert found.to_edges()["cost_mean"].tolist() == pytest.approx([-5.0, -5.0], abs=0.05)
 
 
 def test_an_unrecorded_landing_needs_no_sd(read):

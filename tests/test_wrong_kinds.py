@@ -127,6 +127,8 @@ CALLS = {
     "from_gymnasium: text": 'bm.from_gymnasium("FrozenLake-v1")',
     "from_gymnasium: model": "bm.from_gymnasium(model)",
     "to_gymnasium: text": 'bm.to_gymnasium("env:two-state")',
+    "from_networkx: number as cost": "bm.from_networkx(model.to_networkx(), cost=3)",
+    "from_networkx: number as name": "bm.from_networkx(model.to_networkx(), cost='cost', name=3)",
     "load_model: environment": "bm.load_model(env)",
     "load_model: number": "bm.load_model(3)",
     "load_data: exchanged": 'bm.load_data(model, "data.json")',

@@ -24,6 +24,7 @@ from bellmanifold.problem.ssp import SSP
 SHOWN = 5
 """Maximal number of columns that an error names."""
 NEEDED, OPTIONAL = ("state", "action"), ("reward", "sd", "next")
+TRIPS_HAVE = ", one of trips from, to, name, cost, sd, next"
 COSTS = ("cost", "costs", "time", "duration", "minutes", "loss", "price")
 MEANT = {
     **dict.fromkeys(("from", "source", "node", "place", "junction", "s", "current", "start"), "state"),
@@ -75,9 +76,10 @@ def _header(cells: Sequence[str]) -> list[str]:
     unknown = [name for name in names if name not in (*NEEDED, *OPTIONAL)]
     if unknown:
         listed = ", ".join(quote(name) for name in unknown[:SHOWN])
+        hint = TRIPS_HAVE if set(unknown) == set(names) else ""
         raise BadInputError(
             f"line 1: unknown column{'s' if len(unknown) > 1 else ''} {listed}: "
-            f"a table of observations has {known}{_suggestion(names, unknown)}"
+            f"a table of observations has {known}{_suggestion(names, unknown) or hint}"
         )
     if (twice := first_repeated(names)) is not None:
         raise BadInputError(f"line 1: column {quote(twice)} occurs twice: keep one of them")

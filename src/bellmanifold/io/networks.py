@@ -23,11 +23,12 @@ from bellmanifold.errors import (
     quote,
     require,
     require_flags,
+    require_kind,
 )
 from bellmanifold.io.road_answers import lines_of
 from bellmanifold.io.road_columns import unit_in
 from bellmanifold.io.road_lines import Lines
-from bellmanifold.io.road_problem import Names, problem_of_roads
+from bellmanifold.io.road_problem import Names, listed_names, problem_of_roads
 from bellmanifold.io.tables import number_in, text_in
 from bellmanifold.problem.ssp import SSP, require_problem
 
@@ -68,6 +69,8 @@ def from_networkx(
     """
     require_graph(graph)
     require_flags(allow_gains=allow_gains)
+    for what, attribute in (("cost", cost), ("name", name), ("sd", sd), ("probability", probability)):
+        require_kind(attribute, (str, type(None)), what, "give the name of an attribute of edges, or None")
     of_graph = getattr(graph, "graph", {})
     names = _node_names(graph)
     lines = _lines(graph, names, cost, name, sd, probability)
@@ -95,6 +98,7 @@ def _node_names(graph: Any) -> dict[Any, str]:
 
 def _named(given: Any, names: Mapping[Any, str]) -> Any:
     """Nodes of the graph by their texts; anything else unchanged."""
+    given = listed_names(given)
     if isinstance(given, Mapping):
         return {_named(node, names): weight for node, weight in given.items()}
     if isinstance(given, (list, set, frozenset)) or (isinstance(given, tuple) and given not in names):
@@ -110,6 +114,7 @@ def _lines(
 ) -> Lines:
     """The edges of a graph as roads."""
     edges = list(graph.edges(data=True))
+    require(edges, "the graph has no edges: give at least one")
     directed = bool(graph.is_directed())
 
     def where(k: int) -> str:
@@ -122,7 +127,7 @@ def _lines(
                 found[k] = _number(own[attribute], lambda k=k: f"{where(k)}: {attribute}")
         return found
 
-    if cost is not None and edges and not any(cost in own for _, _, own in edges):
+    if cost is not None and not any(cost in own for _, _, own in edges):
         attributes = list(dict.fromkeys(key for _, _, own in edges for key in own))
         has = f"they have {listed(attributes, SHOWN, quote)}" if attributes else "they have no attributes"
         raise BadInputError(
@@ -145,6 +150,7 @@ def _lines(
         repeats=True,
         where=where,
         positions=_positions(graph, names),
+        lonely=list(names.values()),
     )
 
 

@@ -11,6 +11,9 @@ from jaxtyping import Bool, Float
 from bellmanifold._util.limits import SIZE
 from bellmanifold.errors import BadInputError
 
+LARGEST = 1e100
+"""Costs are at most this: squares of larger ones leave the range of floating point."""
+
 
 @dataclass(frozen=True, eq=False)
 class Lines:
@@ -27,6 +30,7 @@ class Lines:
         repeats: whether several roads out of one junction may have the same name.
         where: what an entry is called in messages.
         positions: coordinates of junctions.
+        lonely: further junctions, without roads.
     """
 
     tail: Sequence[str]
@@ -40,10 +44,11 @@ class Lines:
     repeats: bool
     where: Callable[[int], str]
     positions: Mapping[str, list[float]]
+    lonely: Sequence[str] = ()
 
 
 def check_numbers(lines: Lines, gains: bool) -> None:
-    """Raise for negative costs and sds, and for probabilities outside (0, 1]."""
+    """Raise for negative or huge costs, for negative sds, and for probabilities outside (0, 1]."""
     SIZE.require(2 * len(lines.tail), "the roads")
     if not gains:
         _refuse(
@@ -51,6 +56,11 @@ def check_numbers(lines: Lines, gains: bool) -> None:
             lines.cost < 0,
             lambda k: f"cost is {lines.cost[k]:g}: costs are positive, unless allow_gains says that roads may pay",
         )
+    _refuse(
+        lines,
+        np.abs(lines.cost) > LARGEST,
+        lambda k: f"cost is {lines.cost[k]:g}: it must be at most {LARGEST:g}: choose another unit",
+    )
     _refuse(lines, lines.sd < 0, lambda k: f"sd is {lines.sd[k]:g}: give a number that is not negative")
     wrong = ~((lines.probability > 0) & (lines.probability <= 1))
     _refuse(lines, wrong, lambda k: f"probability is {lines.probability[k]:g}: give a number above 0, at most 1")

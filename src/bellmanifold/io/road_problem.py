@@ -24,7 +24,7 @@ line k, or for a road with several heads {"lines": [...], "to": [...], "share": 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -87,20 +87,20 @@ def problem_of_roads(
         unit: the unit of costs, if it is known.
         gains: whether costs may be negative.
     """
-    require(len(lines.tail) > 0, "the table has no roads: give at least one line below the header")
     check_numbers(lines, gains)
     whole = _one_way(lines)
     number = {name: k for k, name in enumerate(whole.nodes)}
-    goals = _find(goal, "goal", number, lines.positions)
-    begins = _starts(start, goals, number, lines.positions)
+    places = {*lines.positions, *lines.lonely}
+    goals = _find(goal, "goal", number, places)
+    begins = _starts(start, goals, number, places)
     kept, lost, remark = _leave_out(whole, goals)
     _check_ways(kept, lost, goals, begins, whole.nodes, goal)
     kept = _in_order(kept)
     weights = begins or dict.fromkeys(np.unique(kept.tail).tolist(), 1.0)
     metadata: dict[str, Any] = {"costs": {"unit": unit} | ({"gains": True} if gains else {})}
     names = {whole.nodes[node] for node in (*np.unique(kept.tail), *goals)}
-    if places := {name: place for name, place in lines.positions.items() if name in names}:
-        metadata["positions"] = places
+    if positions := {name: place for name, place in lines.positions.items() if name in names}:
+        metadata["positions"] = positions
     left_out = {"left_out": [whole.nodes[node] for node in lost]} if lost else {}
     metadata["roads"] = {"lines": _lines_of_pairs(lines, kept, goals), **left_out}
     return _assembled(lines, kept, goals, weights, title, metadata), remark
@@ -183,8 +183,14 @@ def _check_agreement(
         met[key] = k
 
 
-def _find(given: Names, what: str, number: Mapping[str, int], places: Mapping[str, Any]) -> list[int]:
+def listed_names(given: Names) -> Names:
+    """A column or an array of names as a list; anything else unchanged."""
+    return given.tolist() if getattr(given, "ndim", 0) == 1 else given
+
+
+def _find(given: Names, what: str, number: Mapping[str, int], places: Set[str]) -> list[int]:
     """The junctions that a name, or several, stand for."""
+    given = listed_names(given)
     if isinstance(given, str) and given.strip() not in number:
         names = [name.strip() for name in given.split(",") if name.strip()]
     elif isinstance(given, (list, tuple, set, frozenset)):
@@ -201,9 +207,7 @@ def _find(given: Names, what: str, number: Mapping[str, int], places: Mapping[st
     return [number[name] for name in dict.fromkeys(names)]
 
 
-def _starts(
-    given: Names, goals: Sequence[int], number: Mapping[str, int], places: Mapping[str, Any]
-) -> dict[int, float]:
+def _starts(given: Names, goals: Sequence[int], number: Mapping[str, int], places: Set[str]) -> dict[int, float]:
     """Weights of the junctions where trips begin; empty if they begin at every one."""
     if isinstance(given, str) and given.strip() == EVERY and EVERY not in number:
         return {}

@@ -16,7 +16,15 @@ import numpy as np
 from jaxtyping import Bool
 
 from bellmanifold._util.stderr import remark
-from bellmanifold.errors import BadInputError, kind_of_value, quote, require, require_flags, require_kind
+from bellmanifold.errors import (
+    BadInputError,
+    first_repeated,
+    kind_of_value,
+    quote,
+    require,
+    require_flags,
+    require_kind,
+)
 from bellmanifold.io.csv_data import looks_like_table
 from bellmanifold.io.explicit import read_query
 from bellmanifold.io.files import label, locate_errors, read_bytes
@@ -28,6 +36,8 @@ from bellmanifold.problem.ssp import SSP
 
 YES = ("yes", "true", "1", "y", "t", "oneway")
 NO = ("no", "false", "0", "n", "f")
+BACKWARDS = ("-1", "reverse")
+"""How OpenStreetMap marks a one-way road that was drawn against its direction."""
 FURTHEST = 1e12
 """Coordinates are smaller than this."""
 FLAGS, OTHERS = ("twoway", "allow_gains"), ("goal", "start", "nodes", "unit")
@@ -120,6 +130,7 @@ def _problem(
 ) -> tuple[SSP, list[str]]:
     """The problem, and lines about what is not used."""
     names = list(table.columns)
+    require(names, "the table has no columns: give at least one row with from and to")
     chosen = choose_columns(names, ROADS, columns)
     require_columns(chosen, names, ("from", "to"))
     require(len(table) > 0, "the table has no roads: give at least one line below the header")
@@ -163,7 +174,9 @@ def _one_way(table: Table, column: str | None, default: bool) -> Bool[np.ndarray
     found = np.full(len(table), default)
     for k, said in enumerate(table.texts(column)):
         if word := said.casefold():
-            require(word in YES + NO, f"{table.where(k, column or '')}: {quote(said)}: write yes or no")
+            if word not in YES + NO:
+                remedy = "write yes, and swap its ends" if word in BACKWARDS else "write yes or no"
+                raise BadInputError(f"{table.where(k, column or '')}: {quote(said)}: {remedy}")
             found[k] = word in YES
     return found
 
@@ -189,6 +202,11 @@ def _positions_of(nodes: Any) -> dict[str, list[float]]:
         chosen = choose_columns(list(table.columns), NODES)
         require_columns(chosen, list(table.columns), NODES)
         names = table.texts(chosen.column["node"])
+        if (twice := first_repeated([name for name in names if name])) is not None:
+            again = [k for k, name in enumerate(names) if name == twice][1]
+            raise BadInputError(
+                f"{table.where(again, chosen.column['node'])}: {quote(twice)} occurs twice: keep one of them"
+            )
         return _coordinates(table, [chosen.column[axis] for axis in "xy"], names, "node")
 
 

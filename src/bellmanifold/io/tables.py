@@ -1,9 +1,9 @@
 """Tables as people bring them: CSV, a DataFrame, a dictionary of columns or records, all read into columns of cells.
 
 A CSV file is UTF-8 text, with or without a byte order mark; its columns are separated by commas, or by semicolons or
-tabs if the first line uses those, and a name that contains the separator is quoted: "0,1". Empty lines are skipped. An
-empty cell, None and NaN all mean that nothing is said. Faults are reported by line of the file, or by row of the
-object.
+tabs if the first line uses those, and a name that contains the separator is quoted: "0,1". Empty lines are skipped, and
+rows of empty cells at the end, which spreadsheets write; further up these count as rows. An empty cell, None and NaN
+all mean that nothing is said. Faults are reported by line of the file, or by row of the object.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def read_table(content: bytes) -> Table:
 
 
 def numbered_lines(content: bytes) -> tuple[Iterator[tuple[int, list[str]]], str]:
-    """The non-empty lines of a CSV file with their numbers, counted from 1, and the separator of its columns."""
+    """The lines of a CSV file that count with their numbers, counted from 1, and the separator of its columns."""
     text = decoded(content, "save the table as CSV in UTF-8")
     first = text.lstrip("\r\n").split("\n", 1)[0]
     separator = next((mark for mark in SEPARATORS if mark in first), ",")
@@ -95,10 +95,15 @@ def numbered_lines(content: bytes) -> tuple[Iterator[tuple[int, list[str]]], str
 
 def _lines(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True, strict=True)
+    has_header, blank = False, list[tuple[int, list[str]]]()
     try:
         for cells in reader:
             if any(cell.strip() for cell in cells):
+                yield from blank
                 yield reader.line_num, cells
+                has_header, blank = True, []
+            elif has_header and len(cells) > 1:
+                blank.append((reader.line_num, cells))
     except csv.Error as error:
         raise BadInputError(f"line {reader.line_num}: {error}: close the quotes, or save the table again") from None
 

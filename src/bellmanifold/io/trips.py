@@ -37,7 +37,7 @@ NAMES = {
     "name": tuple(name for name in OTHER_NAMES["name"] if name not in OWN_NAMES),
     **dict.fromkeys(PAIR, ()),
 }
-SHOWN = 5
+SHOWN, FEW = 5, 3
 
 
 def from_frame(model: SSP, frame: Any, columns: Mapping[str, str] | None = None) -> Dataset:
@@ -79,18 +79,18 @@ def _from_table(table: Table, model: SSP, told: Mapping[str, str]) -> Dataset:
             rows.append(k)
             pairs.append(found[0])
             landings.append(found[1])
-    skipped = len(table) - len(rows)
-    for line in (doubtful(chosen, TRIPS), _skipped(skipped) if skipped else ""):
+    skipped = sorted(set(range(len(table))) - set(rows))
+    for line in (doubtful(chosen, TRIPS), _skipped(table, skipped) if skipped else ""):
         if line:
             remark(f"the table of trips: {line}")
     pair, landing = np.array(pairs, dtype=np.int64), np.array(landings, dtype=np.int64)
     return Dataset(model, pair, reward[rows], sd[rows], landing, tuple(table.where(k) for k in rows))
 
 
-def _skipped(count: int) -> str:
+def _skipped(table: Table, rows: Sequence[int]) -> str:
     return (
-        f"{count_of(count, 'row')} skipped: about roads that are left out of the problem, out of a goal or without a "
-        "way to it"
+        f"{count_of(len(rows), 'row')} skipped ({listed([table.where(k) for k in rows], FEW)}): about roads that are "
+        "left out of the problem, out of a goal or without a way to it"
     )
 
 

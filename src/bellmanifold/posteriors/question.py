@@ -6,6 +6,7 @@ relaxed for rewards without noise, Gaussian with sufficient means, or one with a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -85,7 +86,9 @@ def inferred_noise(prior: bool | LogPrior, noise_sd: float | int | None) -> LogP
 def with_belief(data: Dataset, reward_belief: Any, cost_belief: Any = None) -> Dataset:
     """The data with a belief about every reward, stated as one of rewards or of costs."""
     if reward_belief is not None and cost_belief is not None:
-        raise BadInputError("reward_belief and cost_belief say the same with opposite signs: leave one of the two out")
+        raise BadInputError(
+            "reward_belief and --cost-belief say the same with opposite signs: leave one of the two out"
+        )
     name, belief = ("reward_belief", reward_belief) if cost_belief is None else ("cost_belief", cost_belief)
     remedy = "give (mean, sd), two numbers"
     require_kind(belief, (tuple, list), name, remedy)
@@ -94,6 +97,11 @@ def with_belief(data: Dataset, reward_belief: Any, cost_belief: Any = None) -> D
     mean, sd = belief
     try:
         require_belief(mean, sd)
+        costs = data.model.metadata.get("costs")
+        if cost_belief is not None and mean < 0 and isinstance(costs, Mapping) and not costs.get("gains"):
+            raise BadInputError(
+                f"mean is {mean:g}: costs are positive: drop the minus, or use --reward-belief if moves pay"
+            )
         return data.with_belief(mean if cost_belief is None else -mean, sd)
     except BadInputError as error:
         raise BadInputError(f"{name}: {error}") from None

@@ -157,7 +157,8 @@ def check_rewards(data: Dataset) -> None:
     size = np.abs(np.nan_to_num(data.reward))
     if size.any():
         t = int(np.argmax(size))
-        check_size(f"observations[{t}]: reward", data.reward[t])
+        place = data.places[t] if data.places else f"observations[{t}]"
+        check_size(f"{place}: reward", data.reward[t])
 
 
 def check_size(what: str, numbers: Numbers) -> None:
