@@ -166,7 +166,7 @@ def test_interruption_and_faults(cli, monkeypatch):
         raise faults.pop(0)
 
     monkeypatch.setattr("bellmanifold.io.models.load_problem", fail)
-    assert cli("check", "env:swirl")[0] == 130
+    assert cli("check", "env:swirl") == (130, "", "bellmanifold: interrupted\n")
     code, out, err = cli("check", "env:swirl")
     assert (code, out) == (70, "")
     assert "surprise" in err

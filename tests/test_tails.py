@@ -14,7 +14,7 @@ from bellmanifold.decisions.joint_draws import given_draws
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.posteriors.budget import Budget
-from bellmanifold.posteriors.tails import may_be_long
+from bellmanifold.posteriors.tails import Tails, may_be_long
 from bellmanifold.problem.dataset import Dataset
 
 NAN = float("nan")
@@ -149,13 +149,13 @@ def test_a_value_beyond_all_numbers_is_no_basis_for_advice():
     model = envs.two_state()
     target = bm.posterior(model, Dataset.complete(model)).target
     q = np.tile([-2.0, -1.0], (100, 1))
-    policy = np.array([1])
-    check_means(given_draws(target, Budget(), q), policy, np.zeros(2, dtype=bool))
+    policy, none = np.array([1]), Tails(np.zeros(2, dtype=bool), np.zeros(2, dtype=bool))
+    check_means(given_draws(target, Budget(), q), policy, none)
     with pytest.raises(UnsupportedError, match=r"has no mean.*discount=0\.99"):
-        check_means(given_draws(target, Budget(), q), policy, np.array([False, True]))
+        check_means(given_draws(target, Budget(), q), policy, Tails(np.array([False, True]), none.sd))
     q[7] = np.inf
     with pytest.raises(UnsupportedError, match="beyond all numbers"):
-        check_means(given_draws(target, Budget(), q), policy, np.zeros(2, dtype=bool))
+        check_means(given_draws(target, Budget(), q), policy, none)
 
 
 def test_open_laws_under_a_flat_prior():
@@ -167,5 +167,49 @@ def test_open_laws_under_a_flat_prior():
     assert np.isnan(summary.q_mean["s", "stay"].value)
     assert np.isfinite(summary.q_mean["s", "go"].value)
     assert any("have no mean" in text for text in summary.warnings)
+    with pytest.raises(UnsupportedError, match="has no mean"):
+        bm.advise(model, data, **options)
+
+
+def test_a_leaking_loop_beside_a_closed_one():
+    """Nothing is known to leave `b` but `back`; the best policy avoids it, yet the loss of that has no mean."""
+    laws = [(("a", "out"), {"goal": 1.0}), (("a", "rest"), {"a": 1.0}), (("a", "go"), {"b": 1.0})]
+    model = open_model(["a", "b"], [*(pair for pair, _ in laws), ("b", "back")], laws)
+    pairs, rewards = np.array([0, 1, 2, 3, 3]), np.array([-2.0, -0.5, -1.0, 0.5, -1.0])
+    data = Dataset(model, pairs, rewards, np.ones(5), np.array([2, 0, 1, 0, 1]))
+    options = {"laws": "dirichlet", "cost_belief": (1.0, 1.0), "samples": 2**15}
+    summary = bm.posterior(model, data, **options)
+    assert [bool(np.isnan(one)) for one in summary.q_mean.value] == [False, True, True, True]
+    with pytest.raises(UnsupportedError, match="has no mean"):
+        bm.advise(model, data, **options)
+
+
+def test_the_remedy_for_noisy_rewards_is_one_that_they_take():
+    """`epsilon` relaxes deterministic rewards, so that it is no remedy where rewards are noisy."""
+    model = envs.two_state()
+    with pytest.raises(UnsupportedError, match=r"use proper_only=True$"):
+        bm.advise(model, Dataset.complete(model), noise_sd=1.0)
+
+
+def test_values_of_hundreds_of_decades():
+    """Means of 1e249 are none: neither a NaN for a standard error nor a tail of three hundred decades hides that."""
+    given = {
+        ("0", "stay"): {"0": 1.0},
+        ("0", "out"): {"goal": 1.0},
+        ("0", "on"): {"0": 0.16, "1": 0.15, "2": 0.69},
+        ("1", "on"): {"0": 0.26, "1": 0.6, "2": 0.14},
+        ("1", "stay"): {"1": 1.0},
+        ("2", "back"): {"0": 0.03, "1": 0.4, "2": 0.57},
+    }
+    pairs = [*given, ("2", "one"), ("2", "two")]
+    model = open_model(["0", "1", "2"], pairs, list(given.items()))
+    seen = [(0, 0.8, 0), (0, -1.2, 0), (1, -2.8, 3), (1, -1.7, 3), (3, -0.96, 2), (3, -1.5, 1), (4, -1.15, 1)]
+    seen += [(6, -1.76, 2), (6, 1.01, 1), (7, -0.81, 3)]
+    pair, reward, after = (np.array(column) for column in zip(*seen, strict=True))
+    data = Dataset(model, pair, reward, np.ones(len(pair)), after)
+    options = {"laws": "dirichlet", "cost_belief": (1.0, 1.0), "samples": 2**15}
+    summary = bm.posterior(model, data, **options)
+    shown = summary.q_mean.value[np.isfinite(summary.q_mean.value)]
+    assert (np.abs(shown) < 1e3).all(), shown
     with pytest.raises(UnsupportedError, match="has no mean"):
         bm.advise(model, data, **options)

@@ -241,6 +241,8 @@ def run(arguments: list[str] | None = None) -> int:
             warnings.simplefilter("ignore")  # warnings of other libraries do not concern users of a command
             result = app(arguments, standalone_mode=False)
         sys.stdout.flush()
+        if result == StoppedError.exit_code:  # Typer answers an interrupt that no command noticed
+            complain("interrupted")
         return result if isinstance(result, int) else 0
     except _ClickException as error:
         message = error.format_message().replace("Value error, ", "")

@@ -409,8 +409,9 @@ def advice_of(
     """Advice based on a posterior and its data; `tolerance` and `trial_sd` are as in `advise`."""
     check_proper(summary.target)
     draws, target = _draws(summary), summary.target
-    decision = decide(draws)
-    check_means(draws, decision.policy, summary.tails.mean)
+    with np.errstate(all="ignore"):  # numbers beyond all bounds are refused next
+        decision = decide(draws)
+    check_means(draws, decision.policy, summary.tails)
     trials = Trials(draws, decision.by_half)
     noise = trial_noise(data, target.noise_sd, trial_sd)
     trial = one_trial(target, trials.planner, decision.loss, noise, summary.budget.seed)
@@ -424,7 +425,7 @@ def advice_of(
 def check_proper(target: Target) -> None:
     """Raise if the posterior gives improper policies any probability."""
     if target.loops and not target.is_exact and not target.proper_only:
-        exact = "" if target.epsilon == 0 else " or --epsilon 0"
+        exact = " or --epsilon 0" if target.epsilon else ""
         raise UnsupportedError(
             "the posterior gives probability to policies that never reach the goal and have no value: use --proper-only"
             + exact

@@ -11,24 +11,25 @@ stay in a loop in the few draws in which it is hardly ever left. So tails are ju
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 
 from bellmanifold.decisions.joint_draws import JointDraws, PerDraw
 from bellmanifold.decisions.valuation import Valuation
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.posteriors.pareto import is_ruled_by_few
-from bellmanifold.posteriors.tails import may_be_long, remedy
+from bellmanifold.posteriors.tails import ROUNDING, Tails, may_be_long, remedy
 
 UNDEFINED = "the value of the best policy, or what it loses, has no mean"
 
 
-def check_means(draws: JointDraws, policy: Int[np.ndarray, "states"], without_mean: Bool[np.ndarray, "pairs"]) -> None:
+def check_means(draws: JointDraws, policy: Int[np.ndarray, "states"], tails: Tails) -> None:
     """Raise unless the values that a decision rests on have means.
 
     Args:
         draws: the draws.
         policy: the best policy.
-        without_mean: pairs whose action value is known to have none.
+        tails: the action values without a mean. If a loop that may pay can be reached from a start, the optimal value
+            has none there, whatever the best policy plays.
     """
     target = draws.target
     with np.errstate(all="ignore"):
@@ -37,9 +38,11 @@ def check_means(draws: JointDraws, policy: Int[np.ndarray, "states"], without_me
         raise UnsupportedError(
             f"{UNDEFINED}: in some draws it never arrives, or its value is beyond all numbers; {_remedy(draws)}"
         )
-    starts = policy[target.model.initial > 0]
+    begins = target.model.initial > 0
+    certain = tails.exact is not None and tails.exact.what == "mean"
+    starts = np.flatnonzero(begins[target.model.pair_state]) if certain else policy[begins]
     judged = may_be_long(target) or target.laws is not None
-    if without_mean[starts].any() or (judged and any(_is_long(draws, one) for one in (value, draws.at_start))):
+    if tails.mean[starts].any() or (judged and any(_is_long(draws, one) for one in (value, draws.at_start))):
         raise UnsupportedError(
             f"{UNDEFINED}, as far as draws can tell: in a few of them a loop pays, or is hardly ever left; "
             f"{_remedy(draws)}"
@@ -48,7 +51,9 @@ def check_means(draws: JointDraws, policy: Int[np.ndarray, "states"], without_me
 
 def _is_long(draws: JointDraws, value: PerDraw) -> bool:
     """Whether the tail of a value is too long for a mean."""
-    return is_ruled_by_few(draws.weight * np.abs(value - np.median(value)))
+    middle = np.median(value)
+    away = np.abs(value - middle)
+    return is_ruled_by_few(np.where(away > ROUNDING * abs(middle), draws.weight * away, 0.0))
 
 
 def _remedy(draws: JointDraws) -> str:

@@ -109,7 +109,7 @@ def covering(target: Target, most: int = MAX_CUT) -> Covering:
         )
     cut = proper_cut_set(target, most) if target.proper_only else cut_set(target, most)
     if len(cut) > most:
-        exactly = "" if target.epsilon == 0 else "--epsilon 0 or, "
+        exactly = "--epsilon 0 or, " if target.epsilon else ""
         remedy = f"--proper-only, {exactly}for few cells, --engine mixture"
         if _may_be_flat(target):
             remedy = "--prior-scale flat, since every pair has a reward or a belief"

@@ -75,7 +75,8 @@ def _fit(exceedance: Float[np.ndarray, "rows tail"]) -> Float[np.ndarray, "rows"
     """The index of exceedances in ascending order, the last positive."""
     count = exceedance.shape[1]
     largest = exceedance[:, -1:]
-    quartile = np.maximum(exceedance[:, [int(count / 4 + 0.5) - 1]], 1e-12 * largest)
+    quartile = exceedance[:, [int(count / 4 + 0.5) - 1]]
+    quartile = np.where(quartile > 0.0, quartile, 1e-12 * largest)  # however small: tails span hundreds of decades
     size = 30 + int(np.sqrt(count))
     grid = (1.0 - np.sqrt(size / (np.arange(size) + 0.5))) / (3.0 * quartile) + 1.0 / largest
     index = np.stack([np.log1p(-grid[:, [j]] * exceedance).mean(axis=1) for j in range(size)], axis=1)

@@ -95,11 +95,13 @@ def _long_tails(target: Target, result: Result, budget: Budget) -> Bool[np.ndarr
         finite = np.where(np.isfinite(q) & (weight[:, None] > 0), q, 0.0)
         centre = np.median(finite, axis=0) if centre is None else centre
         away = np.abs(finite - centre)
+        away[away <= ROUNDING * np.abs(centre)] = 0.0
         largest.add((weight[:, None] * away).T)
         whole += float(weight.sum())
     if centre is None:
         return np.zeros(target.model.n_pairs, dtype=bool)
-    blurred = result.q_mean.se > SHARE * largest.total / whole + ROUNDING * np.abs(centre)
+    # a standard error beyond all numbers is NaN, and larger than any bound
+    blurred = ~(result.q_mean.se <= SHARE * largest.total / whole + ROUNDING * np.abs(centre))
     return np.asarray(largest.rule_the_mean() | blurred)
 
 

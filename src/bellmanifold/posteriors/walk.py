@@ -155,7 +155,7 @@ def by_sparse_walk(target: Target, budget: Budget, why: str) -> Result:
 def check_sparse(target: Target, why: str) -> None:
     """Refuse improper parameters, which sparse walks cannot cover."""
     if target.improper_loops and not target.proper_only:
-        exact = "" if target.epsilon == 0 else " or --epsilon 0"
+        exact = " or --epsilon 0" if target.epsilon else ""
         raise UnsupportedError(
             f"{why}; chains on sparse systems cannot cover improper parameters: use --proper-only{exact}"
         )
