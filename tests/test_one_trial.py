@@ -138,11 +138,11 @@ def test_who_may_stop_is_not_told_what_to_try(cli, tmp_path):
     given = ("advise", problem, str(data), "--reward-belief", "-5,1", "--trial-sd", "1")
     code, out, _ = cli(*given, "--tolerance", "9")
     assert code == 0
-    assert out.startswith("Stop. If you stop now, you expect to lose 0.5")
+    assert "\nStop. If you stop now, you expect to lose 0.5" in out
     assert "per episode. That is at most 9, the tolerance.\n" in out
     assert "Next" not in out
     code, out, _ = cli(*given, "--tolerance", "0.01")
-    assert out.startswith("Go on. If you stop now, ")
+    assert "\nGo on. If you stop now, " in out
     assert ": one trial, with noise of sd 1, would save 0.282 of it.\n" in out
     assert "gain: what one trial would save; perfect: what knowing all of Q(s, a) would save:\n" in out
     found = json.loads(cli(*given, "--json")[1])
@@ -185,7 +185,7 @@ def test_advice_speaks_of_costs(cli, tmp_path):
     data.write_text("state,action\n")
     code, out, _ = cli("advise", problem, str(data), "--reward-belief", "-5,1")
     assert code == 0
-    assert out.startswith("If you stop now, you expect to lose 0.5")
+    assert "\nIf you stop now, you expect to lose 0.5" in out
     assert " minutes per trip. Next, try " in out
     assert "would save 0.399 minutes of it.\n" in out
     assert re.search(r"^the best policy costs (4\.9|5)\S* minutes \(se", out, re.MULTILINE)
