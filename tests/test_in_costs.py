@@ -17,6 +17,8 @@ from bellmanifold._util.display import as_html
 from bellmanifold.errors import BadInputError
 from bellmanifold.io.problem import write_problem
 from bellmanifold.problem.costs import Costs, column_name, in_terms, worded
+from bellmanifold_lab.explorer.session import Session
+from bellmanifold_lab.report.scenes import scene
 
 ROADS = """from,to,name,minutes,oneway
 home,mill,,4,no
@@ -155,7 +157,7 @@ def test_cards_speak_of_costs(shown, name):
     assert_in_costs(repr(shown[name]))
     html = as_html(shown[name].card()._replace(picture=None))
     assert_in_costs(re.sub("<[^>]*>", " ", html))
-    assert ("minutes" in html) == (name != "Advice" or "minutes" in repr(shown["Advice"]))
+    assert "(minutes)" in html or name == "Dataset"
 
 
 def test_frames_keep_names_and_signs(shown):
@@ -163,6 +165,18 @@ def test_frames_keep_names_and_signs(shown):
     assert shown["Summary"].to_frame().q_mean.max() < 0
     assert shown["Solution"].to_frame().q.max() < 0
     assert shown["Learning"].to_frame().reward.max() < 0
+
+
+def test_the_explorer_and_the_report_speak_of_costs(shown):
+    """The pages are told the unit; what is known about moves is told in words. The data keep their signs."""
+    session = Session(shown["SSP"], shown["Dataset"], cost_belief=(5.0, 2.0), noise_sd=1.0, samples=4096)
+    view = session.view()
+    assert session.board["costs"] == "minutes"
+    assert view["known"][0] == "played once, cost 4.4 minutes; believed to cost 5 ± 2 minutes"
+    assert_in_costs(" ".join([*view["known"], *view["warnings"], view["reason"]]))
+    assert view["observations"][0]["reward"] == -4.4
+    assert scene(shown["SSP"], "roads")["costs"] == "minutes"
+    assert Session(bm.envs.two_state()).board["costs"] is scene(bm.envs.two_state(), "two")["costs"] is None
 
 
 def test_pictures_name_the_unit(shown):
