@@ -393,7 +393,7 @@ def advise(
     Advice(expected loss 0, stop)
       Stopping now costs nothing. No trial could improve on the best policy.
       value of the best policy -1, optimal with probability 1
-      it plays s1 go
+      it plays s1 -(go)-> goal
     """
     require_numbers(tolerance=tolerance, trial_sd=trial_sd)
     if tolerance is not None and not (np.isfinite(tolerance) and tolerance >= 0):
