@@ -299,7 +299,7 @@ def test_routes_name_their_pairs():
     summary = bm.posterior(model, bm.Dataset.complete(model))
     first = summary.routes[0]
     assert repr(first).startswith(f"Route({first.probability:.4g}: 0,0 -(")
-    assert repr(first).endswith(" -> goal)")
+    assert repr(first).endswith(")-> goal)")
     assert first.names == [model.pair_name(pair) for pair in first.pairs]
     equal = sum(route.probability == pytest.approx(first.probability, abs=1e-9) for route in summary.routes)
     assert equal > 1

@@ -16,7 +16,10 @@ import bellmanifold as bm
 from bellmanifold._util.display import as_html
 from bellmanifold.errors import BadInputError
 from bellmanifold.io.problem import write_problem
+from bellmanifold.posteriors.route import way
 from bellmanifold.problem.costs import Costs, column_name, in_terms, worded
+from bellmanifold_lab.explorer.session import Session
+from bellmanifold_lab.report.scenes import scene
 
 ROADS = """from,to,name,minutes,oneway
 home,mill,,4,no
@@ -155,7 +158,7 @@ def test_cards_speak_of_costs(shown, name):
     assert_in_costs(repr(shown[name]))
     html = as_html(shown[name].card()._replace(picture=None))
     assert_in_costs(re.sub("<[^>]*>", " ", html))
-    assert ("minutes" in html) == (name != "Advice" or "minutes" in repr(shown["Advice"]))
+    assert "(minutes)" in html or name == "Dataset"
 
 
 def test_frames_keep_names_and_signs(shown):
@@ -163,6 +166,18 @@ def test_frames_keep_names_and_signs(shown):
     assert shown["Summary"].to_frame().q_mean.max() < 0
     assert shown["Solution"].to_frame().q.max() < 0
     assert shown["Learning"].to_frame().reward.max() < 0
+
+
+def test_the_explorer_and_the_report_speak_of_costs(shown):
+    """The pages are told the unit; what is known about moves is told in words. The data keep their signs."""
+    session = Session(shown["SSP"], shown["Dataset"], cost_belief=(5.0, 2.0), noise_sd=1.0, samples=4096)
+    view = session.view()
+    assert session.board["costs"] == "minutes"
+    assert view["known"][0] == "played once, cost 4.4 minutes; believed to cost 5 ± 2 minutes"
+    assert_in_costs(" ".join([*view["known"], *view["warnings"], view["reason"]]))
+    assert view["observations"][0]["reward"] == -4.4
+    assert scene(shown["SSP"], "roads")["costs"] == "minutes"
+    assert Session(bm.envs.two_state()).board["costs"] is scene(bm.envs.two_state(), "two")["costs"] is None
 
 
 def test_pictures_name_the_unit(shown):
@@ -211,3 +226,33 @@ def test_words():
     columns = {"state": ["s"], "q": [-0.0, float("nan")]}
     assert in_terms(columns, None) is columns
     assert str(in_terms(columns, Costs())) == "{'state': ['s'], 'cost to the goal': [0.0, nan]}"
+
+
+def test_routes_in_one_line():
+    """The goal that a road is called by, if there are several; the last place of a long route; untried moves."""
+    roads = {"from": ["a", "b", "b", "c"], "to": ["b", "c", "yard", "depot"], "name": ["", "toll", "", "ferry"]}
+    model = bm.from_edges(roads | {"cost": [1.0, 2.0, 3.0, 4.0]}, goal=["depot", "yard"], start="a")
+    pair = {action: k for k, (_, action) in enumerate(map(model.pair_name, range(4)))}
+    assert way(model, [pair["b"], pair["yard"]], "goal") == "a -> b -> yard"
+    long = [pair["b"], pair["toll"], pair["ferry"]]
+    assert way(model, long, "goal") == "a -> b -(toll)-> c -(ferry)-> goal"
+    assert way(model, long, "goal", 1) == "a -> b -> ... -> goal"
+    assert way(model, long, "open") == "a -> b -(toll)-> c -(ferry)-> ?"
+    assert way(model, long[:2], "open", 1) == "a -> b -> ... -> ?"
+
+
+@pytest.mark.parametrize(
+    ("start", "roads"),
+    [
+        ("all", "from,to,minutes\na,b,\nb,c,\na,c,\n"),
+        ("a", "from,to,name,minutes,probability\na,b,go,,0.5\na,c,go,,0.5\nb,c,,,1\na,c,on,,1\n"),
+    ],
+)
+def test_a_policy_that_is_no_route_is_a_table(cli, tmp_path, start, roads):
+    (tmp_path / "roads.csv").write_text(roads)
+    (tmp_path / "none.csv").write_text("state,action\n")
+    given = (f"{tmp_path / 'roads.csv'}?goal=c&start={start}", str(tmp_path / "none.csv"))
+    code, out, err = cli("advise", *given, "--cost-belief", "5,1", "--samples", "4096")
+    assert code == 0, err
+    assert re.search(r"^best policy:\n  state +action\n  a ", out, re.MULTILINE)
+    assert_in_costs(out)

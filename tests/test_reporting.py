@@ -92,7 +92,7 @@ def test_words_of_pictures():
         "roads: how probable is it that a move is optimal?\n"
         "5 of 8 moves observed; slices have the colours of their moves"
     )
-    assert tuple(words)[1:] == ("most probable route (75%)", "observed", "not observed", "")
+    assert tuple(words)[1:4] == ("most probable route (75%)", "observed", "not observed")
     words = words_of(believing(asked(doubts=("uneven",)), 0, 4))
     assert "3 of 8 moves observed and a belief about 2 more; slices" in words[0]
     assert words[0].endswith("\nnot trustworthy: a diagnostic says so")

@@ -48,7 +48,7 @@ from bellmanifold.posteriors.inference import posterior
 from bellmanifold.posteriors.reporting import as_probability, edge_columns
 from bellmanifold.posteriors.summary import Summary
 from bellmanifold.posteriors.target import Target
-from bellmanifold.problem.costs import Costs, in_unit, signed, worded, worth
+from bellmanifold.problem.costs import Costs, in_terms, in_unit, signed, worded, worth
 from bellmanifold.problem.dataset import Dataset
 from bellmanifold.problem.ssp import SSP
 
@@ -319,7 +319,8 @@ class Advice(Shown):
     def _worth_trying(self) -> Columns:
         """Informative trials that may save something."""
         columns = self._columns(self.trials[self.telling[self.trials] & (self.ranking[self.trials] > 0.0)])
-        return {name: column for name, column in columns.items() if self.gain is not None or "gain" not in name}
+        shown = {name: column for name, column in columns.items() if self.gain is not None or "gain" not in name}
+        return in_terms(shown, self.costs)
 
     def _columns(self, pairs: Int[np.ndarray, "some"]) -> Columns:
         return {
@@ -392,7 +393,7 @@ def advise(
     Advice(expected loss 0, stop)
       Stopping now costs nothing. No trial could improve on the best policy.
       value of the best policy -1, optimal with probability 1
-      it plays s1 go
+      it plays s1 -(go)-> goal
     """
     require_numbers(tolerance=tolerance, trial_sd=trial_sd)
     if tolerance is not None and not (np.isfinite(tolerance) and tolerance >= 0):

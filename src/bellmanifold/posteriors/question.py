@@ -20,7 +20,8 @@ from bellmanifold.posteriors.noise import HalfNormal, InferredScale, KnownScale,
 from bellmanifold.posteriors.noise_scale import LogPrior
 from bellmanifold.posteriors.target import EveryVisit, Target, noisy_target, relaxed_target
 from bellmanifold.posteriors.value_prior import ValuePrior
-from bellmanifold.problem.dataset import Dataset, require_belief
+from bellmanifold.problem.dataset import Dataset
+from bellmanifold.problem.observation import require_belief
 from bellmanifold.problem.ssp import SSP
 
 

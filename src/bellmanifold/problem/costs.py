@@ -26,6 +26,8 @@ COLUMNS = {
     "q_mean": ("expected cost", True),
     "q_sd": ("sd of cost", False),
     "completed_regret": ("completed regret", False),
+    "gain": ("gain", False),
+    "perfect": ("perfect", False),
 }
 """Columns of amounts in rewards: their names in costs, and whether their sign changes."""
 WORD = re.compile(r"(?<![-\w])(reward|value)(s?)(?![-\w])")

@@ -31,10 +31,10 @@ from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 
 from bellmanifold._util.display import Card, Columns, Shown, as_frame
-from bellmanifold.errors import BadInputError, count_of, quote, quote_pair, require, require_kind, require_numbers
+from bellmanifold.errors import BadInputError, count_of, quote, quote_pair, require_kind
 from bellmanifold.problem.costs import cost_unit, in_terms, paid, signed, worded
 from bellmanifold.problem.names import find_observations
-from bellmanifold.problem.observation import Given
+from bellmanifold.problem.observation import LARGEST_SD, SMALLEST_SD, Given, require_belief
 from bellmanifold.problem.ssp import SSP, require_closed, require_problem
 
 if TYPE_CHECKING:
@@ -45,8 +45,6 @@ NOISELESS = (
     "--infer-noise"
 )
 SAME_REWARD = 1e-9
-SMALLEST_SD, LARGEST_SD = 1e-100, 1e100
-"""The square of an sd outside this range would leave the range of floating point."""
 Chosen = Bool[np.ndarray, "observations"]
 
 
@@ -418,14 +416,6 @@ class Dataset(Shown):
             t = int(np.argmax(wrong))
             told = worded(message(t), cost_unit(self.model))
             raise BadInputError(f"{self.places[t] if self.places else f'observations[{t}]'}: {told}")
-
-
-def require_belief(mean: float, sd: float) -> None:
-    """Raise unless these are the mean and the standard deviation of a belief."""
-    require_numbers(mean=mean, sd=sd)
-    require(abs(mean) <= LARGEST_SD, f"mean is {mean}: give a number of at most {LARGEST_SD:g} in size")
-    if not SMALLEST_SD <= sd <= LARGEST_SD:
-        raise BadInputError(f"sd is {sd}: give a positive number, from {SMALLEST_SD:g} to {LARGEST_SD:g}")
 
 
 def require_data(data: object) -> None:

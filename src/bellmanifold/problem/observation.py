@@ -7,7 +7,18 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from bellmanifold.errors import BadInputError, kind_of_value, quote, require, require_keys, require_kind
+from bellmanifold.errors import (
+    BadInputError,
+    kind_of_value,
+    quote,
+    require,
+    require_keys,
+    require_kind,
+    require_numbers,
+)
+
+SMALLEST_SD, LARGEST_SD = 1e-100, 1e100
+"""The square of an sd outside this range would leave the range of floating point."""
 
 
 class Observation(NamedTuple):
@@ -31,6 +42,14 @@ class Observation(NamedTuple):
 
 Given: TypeAlias = Observation | Sequence[Any] | Mapping[str, Any]
 """An `Observation`, (state, action), (state, action, reward) or a mapping with the fields of `Observation`."""
+
+
+def require_belief(mean: float, sd: float) -> None:
+    """Raise unless these are the mean and the standard deviation of a belief."""
+    require_numbers(mean=mean, sd=sd)
+    require(abs(mean) <= LARGEST_SD, f"mean is {mean}: give a number of at most {LARGEST_SD:g} in size")
+    if not SMALLEST_SD <= sd <= LARGEST_SD:
+        raise BadInputError(f"sd is {sd}: give a positive number, from {SMALLEST_SD:g} to {LARGEST_SD:g}")
 
 
 def as_observation(item: Given, where: str) -> Observation:
