@@ -24,10 +24,8 @@ from unknown_laws import LAKE, problem_of
 LEAST = 3
 SURE = 0.05
 RULES = ("unseen", "seen less than three times", "unsure")
-NOISY = ("bayes-br", {"explore": "directed", "stated_noise": True})
 OPEN = ("manifold", {"explore": "directed", "laws": "dirichlet"})
 PROBLEMS: dict[str, tuple[str, int, tuple[str, dict[str, Any]]]] = {
-    "stochastic-20": ("env:deep-sea?depth=20&convention=bsuite&stochastic=true", 200, NOISY),
     "dirichlet-deep-sea-10": ("env:deep-sea?depth=10", 100, OPEN),
     "dirichlet-frozen-lake": (LAKE, 100, OPEN),
     "dirichlet-grid-4": ("env:grid?rows=4&columns=4&slip=0.1", 100, OPEN),

@@ -326,7 +326,7 @@ def test_an_environment_without_a_table_has_no_regret():
         ({"seed": -1}, "seed is -1"),
         ({"seed": 2**63 - 5}, "seed is 9223372036854775812: give a whole number between 0 and"),
         ({"epsilon": -0.1}, "epsilon is -0.1: give a number that is not negative"),
-        ({"optimism": 0}, "optimism is 0: give a whole number, at least 1"),
+        ({"optimism": 8}, 'bayes-td has no option "optimism"'),
         ({"members": 3}, 'bayes-td has no option "members"'),
     ],
 )

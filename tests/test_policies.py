@@ -13,6 +13,7 @@ from scipy.sparse import csc_array
 from bellmanifold import envs
 from bellmanifold._util.limits import ROUTES
 from bellmanifold.envs.building import Move, from_moves
+from bellmanifold.posteriors import policies
 from bellmanifold.posteriors.estimated import Estimate, ratio, resolution_of
 from bellmanifold.posteriors.policies import (
     ALL,
@@ -332,11 +333,15 @@ def megabytes(call, *arguments):
         tracemalloc.stop()
 
 
+def room_for(monkeypatch, numbers):
+    monkeypatch.setattr(policies, "ROUTES", replace(ROUTES, default=numbers))
+
+
 def test_more_routes_than_memory_holds_are_refused_early(monkeypatch):
     """Deep sea 13 has 8,192 routes; 20,000 numbers are 160 kB, and three lists of twice as many are held."""
     model = envs.deep_sea(13)
-    monkeypatch.setenv(ROUTES.variable, "20000")
-    remedy = f"top is {10**8}: .* 20,000 numbers: give a smaller top, or set {ROUTES.variable}"
+    room_for(monkeypatch, 20_000)
+    remedy = f"top is {10**8}: .* 20,000 numbers: give a smaller top"
     with pytest.raises(TooManyRoutesError, match=remedy):
         most_probable_routes(model, knowing_nothing(model), 10**8)
     assert megabytes(most_probable_routes, model, knowing_nothing(model), 10**8) < 1.5
@@ -346,7 +351,7 @@ def test_few_routes_are_listed_whatever_they_take(monkeypatch):
     """The default of --top is never refused; without any room as many beginnings are kept as routes are asked for."""
     model = envs.deep_sea(11)
     expected = most_probable_routes(model, knowing_nothing(model), ALWAYS)
-    monkeypatch.setenv(ROUTES.variable, "1")
+    room_for(monkeypatch, 1)
     assert most_probable_routes(model, knowing_nothing(model), ALWAYS) == expected
     with pytest.raises(TooManyRoutesError):
         most_probable_routes(model, knowing_nothing(model), ALWAYS + 1)
@@ -355,9 +360,9 @@ def test_few_routes_are_listed_whatever_they_take(monkeypatch):
 def test_all_routes_or_none(monkeypatch):
     """256 of them, of 8 moves: 32 + 16 numbers each, up to twice the limit."""
     model = envs.deep_sea(8)
-    monkeypatch.setenv(ROUTES.variable, str(256 * 48 // 2 + 1))
+    room_for(monkeypatch, 256 * 48 // 2 + 1)
     assert len(most_probable_routes(model, knowing_nothing(model), ALL)) == 256
-    monkeypatch.setenv(ROUTES.variable, str(256 * 48 // 2 - 1))
+    room_for(monkeypatch, 256 * 48 // 2 - 1)
     with pytest.raises(TooManyRoutesError):
         most_probable_routes(model, knowing_nothing(model), ALL)
 

@@ -552,7 +552,7 @@ def test_learn_keeps_its_runs_as_a_sweep_does(tmp_path, capfd):
     sweep(read_plan(path), tmp_path / "sweep", play_here)
     assert numbers(tmp_path / "learn") == numbers(tmp_path / "sweep")
     assert sweep(read_plan(path), tmp_path / "learn", play_here).kept == 2
-    assert command([*learn_it, "--optimism", "2"]) == 2
+    assert command([*learn_it, "--prior-scale", "2"]) == 2
     assert "belongs to another plan" in capfd.readouterr().err
     for wrong, message in (("--noise-sd", "epsilon"), ("--infer-noise", "no option")):
         assert command([*learn_it[:-1], str(tmp_path / "new"), wrong, *(["1"] if wrong == "--noise-sd" else [])]) == 2
@@ -629,7 +629,7 @@ def test_a_bar_on_a_terminal(tmp_path):
 
 def test_a_dry_run_of_what_is_done_counts_it_and_says_what_matched_nothing(tmp_path, capfd):
     plan, out = write_plan(tmp_path, count=2), tmp_path / "out"
-    plan.write_text(plan.read_text() + "[[override]]\nmatch = {agent = 'rlsvi'}\noptimism = 2\n")
+    plan.write_text(plan.read_text() + "[[override]]\nmatch = {agent = 'rlsvi'}\nnoise_sd = 2\n")
     sweep(read_plan(plan), out, play_here)
     capfd.readouterr()
     assert command(["sweep", str(plan), "--out", str(out), "--dry-run"]) == 0
@@ -690,8 +690,8 @@ def test_results_of_other_problems_and_other_formats_are_not_believed(tmp_path):
 
 def test_an_array_too_large_to_be_read_is_refused(monkeypatch):
     content = encode(record_run(toy(episodes=300)))
-    monkeypatch.setenv("BELLMANIFOLD_MAX_BYTES", "1000")
-    with pytest.raises(BadInputError, match="an array is larger than 1000 bytes: set BELLMANIFOLD_MAX_BYTES"):
+    monkeypatch.setenv("BELLMANIFOLD_MAX_SIZE", "10")
+    with pytest.raises(BadInputError, match=r"an array: .* bytes are above 1,000: .*BELLMANIFOLD_MAX_SIZE"):
         decode(content)
 
 

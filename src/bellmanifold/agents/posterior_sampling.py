@@ -17,8 +17,7 @@ Method A of the paper first computes the probability of every route and then dra
 all pairs to enumerate routes, so it is an option for deterministic problems only.
 
 A pair that was never played has an unknown law and an unknown value; of the unplayed part of the problem the agent sees
-only which pairs a state has. Unknown pairs of a state are exchangeable: the best of them is drawn at random. With
-optimism M the most promising of M draws is played.
+only which pairs a state has. Unknown pairs of a state are exchangeable: the best of them is drawn at random.
 
 With `until_loss` the agent stops exploring once its best policy is good enough (`bellmanifold.agents.stopping`).
 
@@ -45,7 +44,7 @@ from bellmanifold.agents.sources import DrawnRoutes, WeighedPoints, is_swept, pr
 from bellmanifold.agents.stopping import Stopping
 from bellmanifold.agents.walking import Walk
 from bellmanifold.chart.batch import TooLargeError
-from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.errors import UnsupportedError
 from bellmanifold.posteriors.cuts import check_exact
 from bellmanifold.posteriors.laws import close_laws
 from bellmanifold.posteriors.leaks import check_leaks
@@ -71,8 +70,6 @@ class PosteriorSampling:
             raise UnsupportedError("method A enumerates routes, which needs deterministic transitions: use method B")
         if settings.method == "A" and np.count_nonzero(model.initial) > 1:
             raise UnsupportedError("method A enumerates routes, which needs a single start: use method B")
-        if settings.method == "A" and settings.optimism > 1:
-            raise BadInputError("method A draws routes, not values that optimism could compare: use method B")
         self.shown_laws, self.takes_landings = settings.laws == "known", settings.laws == "deterministic"
         model = model if self.shown_laws else model.opened()
         self.model, self.settings = model, settings
@@ -96,7 +93,7 @@ class PosteriorSampling:
             except TooManyRoutesError:
                 raise UnsupportedError(
                     f"method A enumerates routes, and all of them take more than {ROUTES.value:,} {ROUTES.unit}: "
-                    f"use method B, or set {ROUTES.variable} if memory allows"
+                    "use method B"
                 ) from None
             self._stale = False
         self.diagnostics = dict(self._source.diagnostics) | (stopping.diagnostics if stopping else {})
@@ -105,7 +102,7 @@ class PosteriorSampling:
         if stopping is not None and stopping.policy is not None:
             self._explores = False
             return stopping.policy
-        drawn = self._source.draw(rng, self.settings.optimism)
+        drawn = self._source.draw(rng)
         if self.settings.explore == "directed":
             drawn = self._towards_news(drawn, rng)
         return self._fill_unknown(drawn, rng)
@@ -151,12 +148,9 @@ class PosteriorSampling:
 
     def _target(self) -> Target:
         settings, memory = self.settings, self.memory
-        prior = ValuePrior.stated(memory.model, settings.prior_scale, settings.prior_mean)
         if settings.infer_noise:
+            prior = ValuePrior.stated(memory.model, settings.prior_scale, settings.prior_mean)
             target = noisy_target(memory, HalfNormal(), prior)
-        elif settings.stated_noise:
-            scale = memory.model.reward_sd / np.sqrt(np.maximum(memory.count, 1))
-            target = replace(noisy_target(memory, 1.0, prior), scale=np.where(memory.observed, scale, 0.0))
         else:
             target = without_lost_tolerance(target_of(memory, settings))
         if settings.laws != "known":

@@ -17,7 +17,6 @@ from bellmanifold import __version__
 from bellmanifold._util.options import Method, on_command_line
 from bellmanifold._util.stderr import remark
 from bellmanifold.cli.advise import advise
-from bellmanifold.cli.completion import mend_words
 from bellmanifold.cli.learn import learn
 from bellmanifold.cli.plugged import PluggedGroup
 from bellmanifold.cli.posterior import posterior
@@ -280,7 +279,6 @@ def _unheard() -> int:
 def main() -> None:
     """Entry point of the console script."""
     _open_closed_streams()
-    mend_words(os.environ)
     code = run()
     if code == StoppedError.exit_code:  # compiled code may still run, and crash while Python shuts down
         for stream in (sys.stdout, sys.stderr):

@@ -281,7 +281,7 @@ class _Best:
             if fit < min(self.asked, len(held)) and self.asked > ALWAYS:
                 raise TooManyRoutesError(
                     f"top is {self.asked}: that many routes take more than {self.room:,} {ROUTES.unit}: "
-                    f"give a smaller --top, or set {ROUTES.variable} if memory allows"
+                    "give a smaller --top"
                 )
             self.kept = self.kept[: max(fit, self.asked)]
             self.numbers = int(held[len(self.kept) - 1])
