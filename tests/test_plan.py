@@ -187,7 +187,7 @@ def test_files_that_are_no_text_are_refused(tmp_path):
         runs_of(tmp_path / "q.toml")
 
 
-OTHERS = (("members", 1), ("prior_mean", 0.0), ("replan", False))
+OTHERS = (("prior_mean", 0.0), ("replan", False))
 RUN = RunSettings("env:deep-sea?depth=5", "bayes-td", 0.01, 10.0, 100, 3, OTHERS)
 
 
@@ -202,12 +202,12 @@ def test_names_are_functions_of_the_settings_alone():
         {"episodes": 101},
         {"seed": 30},
         {"options": ()},
-        {"options": (("members", 8),)},
+        {"options": (("prior_mean", 8.0),)},
     ]
     names = {file_name(replace(RUN, **change)) for change in [{}, *changes]}
     assert len(names) == len(changes) + 1
-    same = (("members", 1.0), ("prior_mean", 0), ("replan", False))
-    assert file_name(replace(RUN, options=same)) == file_name(RUN), "1 and 1.0 are one setting"
+    same = (("prior_mean", 0), ("replan", False))
+    assert file_name(replace(RUN, options=same)) == file_name(RUN), "0 and 0.0 are one setting"
     code = f"from bellmanifold_lab.sweeps.plan import RunSettings; print({RUN!r}.identity)"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert other.stdout.strip() == RUN.identity, "another process finds the same name"
@@ -218,7 +218,7 @@ def test_names_are_functions_of_the_settings_alone():
 
 
 def test_settings_survive_a_round_trip():
-    others = (("noise_sd", 1.0), ("members", 1), ("replan", False))
+    others = (("noise_sd", 1.0), ("replan", False))
     for run in (RUN, RunSettings("env:swirl", "psrl", None, None, 5, 0, others)):
         entry = json.loads(json.dumps(run.to_dict()))
         assert RunSettings.from_dict(entry) == make_settings(entry) == run

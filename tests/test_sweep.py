@@ -21,6 +21,7 @@ import xarray as xr
 from test_agents import Masked
 from toy_agents import TOY, play_here, record_run
 
+from bellmanifold._util.limits import BYTES
 from bellmanifold.agents.registry import AGENTS, find_agent
 from bellmanifold.cli.main import run as command
 from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError, StoppedError
@@ -690,7 +691,7 @@ def test_results_of_other_problems_and_other_formats_are_not_believed(tmp_path):
 
 def test_an_array_too_large_to_be_read_is_refused(monkeypatch):
     content = encode(record_run(toy(episodes=300)))
-    monkeypatch.setenv("BELLMANIFOLD_MAX_SIZE", "10")
+    monkeypatch.setattr("bellmanifold.learning.netcdf.BYTES", replace(BYTES, default=1000))
     with pytest.raises(BadInputError, match=r"an array: .* bytes are above 1,000: .*BELLMANIFOLD_MAX_SIZE"):
         decode(content)
 

@@ -21,13 +21,13 @@ class Limit:
         default: the limit, unless the environment variable says otherwise.
         unit: what is counted.
         variable: the environment variable; empty if the limit is fixed.
-        each: how many are allowed for each one of the variable.
+        each: if not 0, the variable can only raise the limit: to this many for each one that it allows.
     """
 
     default: int
     unit: str
     variable: str = ""
-    each: int = 1
+    each: int = 0
 
     @property
     def value(self) -> int:
@@ -37,13 +37,13 @@ class Limit:
             return self.default
         if not given.isascii() or not given.isdigit() or len(given) > 18:
             raise BadInputError(f"{self.variable} is {quote(given)}: give a whole number")
-        return int(given) * self.each
+        return max(self.default, int(given) * self.each) if self.each else int(given)
 
     def remedy(self, count: int) -> str:
         """How to allow this many."""
         if not self.variable:
             return "make it smaller"
-        least = "" if self.each == 1 else f" to {-(-count // self.each)} or more"
+        least = f" to {-(-count // self.each)} or more" if self.each else ""
         return f"make it smaller, or set {self.variable}{least} if memory allows"
 
     def require(self, count: int, what: str) -> None:

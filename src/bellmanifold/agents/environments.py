@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Int
 
+from bellmanifold._util.extras import require_extra
 from bellmanifold.errors import BadInputError, kind_of_value
 from bellmanifold.mdp.graph import levels
 from bellmanifold.problem.builder import assemble
@@ -100,6 +101,7 @@ class SteppedWorld:
 
     def __init__(self, env: Any, model: SSP | None = None) -> None:
         """Wrap an environment; `model` may have its pairs in another order (as `with_action_order` returns them)."""
+        require_extra("gym", "a Gymnasium environment")
         from bellmanifold.io.gymnasium import from_gymnasium, has_table, label_of
         from bellmanifold.io.numbered import numbered
 

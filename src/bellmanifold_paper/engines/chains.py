@@ -17,10 +17,11 @@ import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
+from bellmanifold._util.extras import require_extra
 from bellmanifold._util.jax_setup import bound_programs, random_key
 from bellmanifold._util.progress import advance
 from bellmanifold_paper.bellman import Transitions
-from bellmanifold_paper.engines import hmc, nuts
+from bellmanifold_paper.engines import hmc
 from bellmanifold_paper.log_posterior import Density, Evidence, for_chains, log_posterior, starting_point
 
 Keys = Key[Array, "chains"]
@@ -53,6 +54,8 @@ def nuts_adapt(
     density: Density, steps: int, law: Transitions, key: Keys, position: Positions, evidence: Evidence
 ) -> hmc.State:
     """Tune NUTS chains, each with its own key and evidence."""
+    from bellmanifold_paper.engines import nuts
+
     return nuts.adapt(key, position, lambda x, own: log_posterior(density, law, x, own), evidence, steps)
 
 
@@ -61,6 +64,8 @@ def nuts_walk(
     density: Density, draws: int, law: Transitions, key: Keys, state: hmc.State, evidence: Evidence
 ) -> tuple[hmc.State, Array, Array, Array]:
     """Run tuned NUTS chains, each with its own key and evidence."""
+    from bellmanifold_paper.engines import nuts
+
     return nuts.walk(key, state, lambda x, own: log_posterior(density, law, x, own), evidence, draws)
 
 
@@ -98,6 +103,8 @@ class Chains:
     rounds: list[_Round] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
+        if self.sampler == "nuts":
+            require_extra("gradient", "nuts")
         bound_programs((self.law, self.evidence), (self.density, self.chains, self.sampler))
         self.evidence = for_chains(self.evidence, self.chains)
         keys, start = self._keys(1), starting_points(self.density, self._keys(0))
