@@ -21,7 +21,7 @@ from hostile import call, elsewhere, require_answer
 from test_report import keep
 
 from bellmanifold import envs
-from bellmanifold._util.limits import BYTES, NUMBERS, ROUTES, RUNS, SIZE, TEXT_SHARE, WORKERS, Limit
+from bellmanifold._util.limits import BYTES, NUMBERS, RUNS, SIZE, TEXT_SHARE, WORKERS, Limit
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import BadInputError
 from bellmanifold.io.gymnasium import make_gymnasium
@@ -29,6 +29,7 @@ from bellmanifold.io.problem import read_problem, to_json_text, write_problem
 from bellmanifold.learning.netcdf import read_netcdf, read_variables
 from bellmanifold.learning.run_file import SEAL_BYTES, seal, verify
 from bellmanifold.pictures import draw
+from bellmanifold.posteriors.most_probable import MOST_ROUTES
 from bellmanifold_lab.sweeps.store import LOG_FILE, Store
 
 SOURCE = Path(__file__).parent.parent / "src" / "bellmanifold"
@@ -92,12 +93,12 @@ def test_too_many_routes_are_refused_and_the_default_is_not(tmp_path, monkeypatc
     model = "env:deep-sea?depth=12"
     (tmp_path / "d.json").write_text(json.dumps(DATA | {"observations": [{"state": "0,0", "action": "left"}]}))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("bellmanifold.posteriors.policies.ROUTES", replace(ROUTES, default=50_000))
+    monkeypatch.setattr("bellmanifold.posteriors.most_probable.MOST_ROUTES", 4000)
     code, out, err = call("posterior", model, "d.json", "--epsilon", "1", "--top", HUGE)
     require_answer(code, out, err)
     assert code == 2
     assert "--top" in err
-    assert "50,000 numbers" in err
+    assert "4,000 routes" in err
     code, out, _ = call("posterior", model, "d.json", "--epsilon", "1", "--json")
     assert code == 0
     assert len(json.loads(out)["routes"]) == 1000
@@ -133,9 +134,10 @@ def test_limits_can_be_raised(monkeypatch):
 
 def test_every_limit_is_documented():
     text = (SOURCE.parent.parent / "docs" / "limits.md").read_text()
-    for limit in (BYTES, SIZE, RUNS, NUMBERS, ROUTES, WORKERS):
+    for limit in (BYTES, SIZE, RUNS, NUMBERS, WORKERS):
         assert limit.variable in text
         assert f"{limit.default:,}" in text
+    assert f"{MOST_ROUTES:,}" in text
     assert set(re.findall("BELLMANIFOLD_MAX_[A-Z]+", text)) == {SIZE.variable, NUMBERS.variable}
     assert f"1/{TEXT_SHARE}" in text
 

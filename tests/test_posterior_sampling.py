@@ -11,7 +11,6 @@ from scipy import stats
 import bellmanifold as bm
 from bellmanifold import envs
 from bellmanifold._util.jax_setup import random_key
-from bellmanifold._util.limits import ROUTES
 from bellmanifold.agents import sources
 from bellmanifold.agents.posterior_sampling import PosteriorSampling
 from bellmanifold.agents.registry import make_agent
@@ -414,8 +413,8 @@ def test_method_a_refuses_more_routes_than_memory_holds(monkeypatch):
     agent = having_seen(model, SamplingSettings(epsilon=1.0, method="A"), [0])
     agent.policy(np.random.default_rng(0))
     assert agent.diagnostics == {"routes": 256.0}
-    for module in ("posteriors.policies", "agents.posterior_sampling"):
-        monkeypatch.setattr(f"bellmanifold.{module}.ROUTES", replace(ROUTES, default=1000))
+    for module in ("posteriors.most_probable", "agents.posterior_sampling"):
+        monkeypatch.setattr(f"bellmanifold.{module}.MOST_ROUTES", 255)
     agent = having_seen(model, SamplingSettings(epsilon=1.0, method="A"), [0])
-    with pytest.raises(UnsupportedError, match=r"1,000 numbers: use method B$"):
+    with pytest.raises(UnsupportedError, match=r"there are more than 255: use method B$"):
         agent.policy(np.random.default_rng(0))

@@ -63,7 +63,5 @@ NUMBERS = Limit(2**28, "numbers", "BELLMANIFOLD_MAX_NUMBERS")
 """Numbers that a computation holds at a time, roughly."""
 RUNS = Limit(200_000, "runs")
 """Runs of a plan, of `learn` and of `reproduce`."""
-ROUTES = Limit(2**25, "numbers")
-"""Size of the comparison of partial routes: their moves, and the policies that agree with them."""
 WORKERS = Limit(256, "processes")
 """Processes that `sweep` and `reproduce` start."""

@@ -34,7 +34,6 @@ from typing import TypeAlias
 import numpy as np
 from jaxtyping import Float, Int
 
-from bellmanifold._util.limits import ROUTES
 from bellmanifold.agents.agent import Beliefs
 from bellmanifold.agents.beliefs import target_of
 from bellmanifold.agents.frontier import news_or_home, unseen
@@ -48,8 +47,8 @@ from bellmanifold.errors import UnsupportedError
 from bellmanifold.posteriors.cuts import check_exact
 from bellmanifold.posteriors.laws import close_laws
 from bellmanifold.posteriors.leaks import check_leaks
+from bellmanifold.posteriors.most_probable import MOST_ROUTES, TooManyRoutesError
 from bellmanifold.posteriors.noise import HalfNormal
-from bellmanifold.posteriors.policies import TooManyRoutesError
 from bellmanifold.posteriors.rounding import without_lost_tolerance
 from bellmanifold.posteriors.system import chart_of
 from bellmanifold.posteriors.target import Target, noisy_target
@@ -92,8 +91,7 @@ class PosteriorSampling:
                 self._source = self._new_source(self._target(), rng)
             except TooManyRoutesError:
                 raise UnsupportedError(
-                    f"method A enumerates routes, and all of them take more than {ROUTES.value:,} {ROUTES.unit}: "
-                    "use method B"
+                    f"method A enumerates routes, and there are more than {MOST_ROUTES:,}: use method B"
                 ) from None
             self._stale = False
         self.diagnostics = dict(self._source.diagnostics) | (stopping.diagnostics if stopping else {})

@@ -23,7 +23,7 @@ from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.cuts import LargeCutError, covering
 from bellmanifold.posteriors.estimated import effective_size
 from bellmanifold.posteriors.inference import posterior_of
-from bellmanifold.posteriors.policies import ALL, most_probable_routes
+from bellmanifold.posteriors.most_probable import ALL, most_probable_routes
 from bellmanifold.posteriors.system import Drawn, System, drawn_laws, member_means, system_of
 from bellmanifold.posteriors.target import Target
 from bellmanifold.posteriors.value_prior import ValuePrior
