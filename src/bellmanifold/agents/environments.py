@@ -33,7 +33,7 @@ class Step(NamedTuple):
     """The outcome of a move: its reward, the next state (`n_states` is the goal), and whether it was cut off."""
 
     reward: float
-    landing: int
+    next_state: int
     cut_off: bool = False
 
 
@@ -133,8 +133,8 @@ class SteppedWorld:
         observation, reward, terminated, truncated, info = answer
         if not np.isfinite(float(reward)):
             raise BadInputError(f"gym:{self.label}: action {action} paid {reward}: rewards must be finite numbers")
-        landing = self.model.n_states if terminated else self._see(observation, info)
-        return Step(float(reward), landing, bool(truncated))
+        next_state = self.model.n_states if terminated else self._see(observation, info)
+        return Step(float(reward), next_state, bool(truncated))
 
     def playable(self, state: int) -> Int[np.ndarray, "actions"]:
         """The pairs of the state that its most recent mask allows."""

@@ -36,7 +36,7 @@ from jaxtyping import Float, Int
 
 from bellmanifold.agents.agent import Beliefs
 from bellmanifold.agents.beliefs import target_of
-from bellmanifold.agents.frontier import news_or_home, unseen
+from bellmanifold.agents.frontier import frontier_or_home, unseen
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.settings import SamplingSettings
 from bellmanifold.agents.sources import DrawnRoutes, WeighedPoints, is_swept, prior_pool, weighed_points
@@ -69,7 +69,7 @@ class PosteriorSampling:
             raise UnsupportedError("method A enumerates routes, which needs deterministic transitions: use method B")
         if settings.method == "A" and np.count_nonzero(model.initial) > 1:
             raise UnsupportedError("method A enumerates routes, which needs a single start: use method B")
-        self.shown_laws, self.takes_landings = settings.laws == "known", settings.laws == "deterministic"
+        self.shown_laws, self.takes_next_as_law = settings.laws == "known", settings.laws == "deterministic"
         model = model if self.shown_laws else model.opened()
         self.model, self.settings = model, settings
         self.memory = Memory(model)
@@ -102,19 +102,19 @@ class PosteriorSampling:
             return stopping.policy
         drawn = self._source.draw(rng)
         if self.settings.explore == "directed":
-            drawn = self._towards_news(drawn, rng)
+            drawn = self._towards_frontier(drawn, rng)
         return self._fill_unknown(drawn, rng)
 
-    def moved(self, pair: int, reward: float, landing: int, playable: Int[np.ndarray, "actions"]) -> None:
+    def moved(self, pair: int, reward: float, next_state: int, playable: Int[np.ndarray, "actions"]) -> None:
         """Record the next state of a pair whose law is not shown."""
         if not self.shown_laws:
-            self.memory.land(pair, landing)
+            self.memory.land(pair, next_state)
 
     def look(self, state: int, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
         """The policy for the rest of a replanned episode: explore, then go home; or a new draw."""
         if not self._explores:
             return self.policy(rng)
-        return self._fill_unknown(news_or_home(self.memory, state, self._drawn, rng), rng)
+        return self._fill_unknown(frontier_or_home(self.memory, state, self._drawn, rng), rng)
 
     def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
         """Record the visits; the posterior is updated only if they brought new information."""
@@ -132,12 +132,14 @@ class PosteriorSampling:
         """Beliefs about every pair; while the agent walks, those of its one draw."""
         return self._source.beliefs()
 
-    def _towards_news(self, drawn: Int[np.ndarray, "states"], rng: np.random.Generator) -> Int[np.ndarray, "states"]:
+    def _towards_frontier(
+        self, drawn: Int[np.ndarray, "states"], rng: np.random.Generator
+    ) -> Int[np.ndarray, "states"]:
         """The draw, or the shortest way to an unseen pair if the draw may play one."""
         knowledge = unseen(self.memory)
-        self._explores, self._drawn = knowledge.meets_news(drawn), drawn
+        self._explores, self._drawn = knowledge.meets_frontier(drawn), drawn
         self.diagnostics["explores"] = float(self._explores)
-        return knowledge.towards_news(drawn, rng) if self._explores else drawn
+        return knowledge.towards_frontier(drawn, rng) if self._explores else drawn
 
     def _fill_unknown(self, policy: Int[np.ndarray, "states"], rng: np.random.Generator) -> Int[np.ndarray, "states"]:
         """The policy with entries of -1 replaced by a random unknown pair of the state."""

@@ -72,8 +72,8 @@ class PSRL:
         precision = REWARD_PRECISION + seen
         return seen * self.memory.mean_reward / precision, 1.0 / np.sqrt(precision)
 
-    def moved(self, pair: int, reward: float, landing: int, playable: Int[np.ndarray, "actions"]) -> None:
-        self.memory.land(pair, landing)
+    def moved(self, pair: int, reward: float, next_state: int, playable: Int[np.ndarray, "actions"]) -> None:
+        self.memory.land(pair, next_state)
 
     def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
         self.memory.add(pairs, rewards)

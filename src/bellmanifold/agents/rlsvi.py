@@ -50,8 +50,8 @@ class RLSVI:
         noise = rng.standard_normal(len(seen)) / np.sqrt(precision)
         return solve_leaky(self.model, shrink * self.memory.mean_reward + noise, law, self._last)
 
-    def moved(self, pair: int, reward: float, landing: int, playable: Int[np.ndarray, "actions"]) -> None:
-        self.memory.land(pair, landing)
+    def moved(self, pair: int, reward: float, next_state: int, playable: Int[np.ndarray, "actions"]) -> None:
+        self.memory.land(pair, next_state)
 
     def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
         self.memory.add(pairs, rewards)

@@ -169,22 +169,22 @@ def check(
 
     problem = load_whole(model, "check", prune=prune)
     report_dropped(model, problem)
-    health = check_model(problem, discount=discount, full=full)
+    checks = check_model(problem, discount=discount, full=full)
     if json_out:
-        print_json(health.to_dict())
+        print_json(checks.to_dict())
     else:
-        moves = "deterministic" if health.model.is_deterministic else "stochastic"
-        loops = "acyclic" if health.acyclic else "cyclic"
-        size = f"{count_of(health.model.n_states, 'state')}, {count_of(health.model.n_pairs, 'pair')}"
-        say(f"{shorten(health.model.name or model)}: {size}, {moves}, {loops}")
-        messages = health.messages if every else health.messages[:SHOWN]
+        moves = "deterministic" if checks.model.is_deterministic else "stochastic"
+        loops = "acyclic" if checks.acyclic else "cyclic"
+        size = f"{count_of(checks.model.n_states, 'state')}, {count_of(checks.model.n_pairs, 'pair')}"
+        say(f"{shorten(checks.model.name or model)}: {size}, {moves}, {loops}")
+        messages = checks.messages if every else checks.messages[:SHOWN]
         for message in messages:
             say(f"- {message}")
-        if len(messages) < len(health.messages):
-            typer.echo(f"... and {len(health.messages) - len(messages)} more remarks (--all prints them)")
-        if not health.holds:
+        if len(messages) < len(checks.messages):
+            typer.echo(f"... and {len(checks.messages) - len(messages)} more remarks (--all prints them)")
+        if not checks.holds:
             typer.echo("- with --discount G (below 1) any problem satisfies both assumptions")
-    if not health.holds:
+    if not checks.holds:
         raise typer.Exit(1)
 
 

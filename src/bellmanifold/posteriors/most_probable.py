@@ -94,7 +94,9 @@ def _best(model: SSP, table: PolicyTable, limit: int) -> list[_Beginning]:
         )
         alive = nsmallest(min(BEAM * limit, MOST_ROUTES + 1), longer, key=lambda one: one.order)
         if len(alive) > MOST_ROUTES and limit > MOST_ROUTES:
-            raise TooManyRoutesError(f"top is {limit}, and there are more than {MOST_ROUTES:,} routes: give less")
+            raise TooManyRoutesError(
+                f"top is {limit}, and there are more than {MOST_ROUTES:,} routes: give a smaller --top"
+            )
         found = [one for one in alive if one.is_route(goal)][:limit]
         least = found[-1].bound if len(found) == limit else 0.0
         alive = found + [one for one in alive if one.bound > least and not one.is_route(goal)]

@@ -30,7 +30,7 @@ from bellmanifold_paper.agents.settings import HMCSettings
 from bellmanifold_paper.bellman import transitions
 from bellmanifold_paper.engines import hmc
 from bellmanifold_paper.engines.chains import hmc_episode, starting_points
-from bellmanifold_paper.log_posterior import Density, kernel_evidences
+from bellmanifold_paper.log_posterior import Density, kernel_observations_by_chain
 from bellmanifold_paper.parametrisation import tabular
 from bellmanifold_paper.priors import NormalPrior
 
@@ -67,10 +67,10 @@ class BlockOfChains:
         if self.rounds == 1:
             return
         tuning = hmc.PAPER if self.settings.tuning == "paper" else hmc.RETUNED
-        evidence = kernel_evidences([target_of(memory, self.settings) for memory in self.memories])
+        observations = kernel_observations_by_chain([target_of(memory, self.settings) for memory in self.memories])
         start = self.state._replace(position=self._prior_draws())
         keys = self._keys(2 * self.rounds)
-        self.state, points, info = hmc_episode(self.density, tuning, DRAWS, self.law, keys, start, evidence)
+        self.state, points, info = hmc_episode(self.density, tuning, DRAWS, self.law, keys, start, observations)
         self.points, self.step_size = np.asarray(points), np.asarray(self.state.step_size)
         self.acceptance = np.asarray(info.acceptance).mean(axis=1)
         self.window_acceptance = np.asarray(info.window_acceptance)
