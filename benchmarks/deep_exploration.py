@@ -85,28 +85,24 @@ class Case:
 
 THOMPSON = {"Thompson": ("manifold", {})}
 DIRECTED = {"directed": ("manifold", {"explore": "directed"})}
-OPTIMISTIC = {"directed, optimism 2": ("manifold", {"explore": "directed", "optimism": 2})}
 NEAREST = {"nearest": ("nearest", {})}
 REPLAN = {"directed, replan": ("manifold", {"explore": "directed", "replan": True})}
 NEAREST_ON = {"nearest, replan": ("nearest", {"replan": True})}
-NOISY = {"directed, stated noise": ("bayes-br", {"explore": "directed", "stated_noise": True})}
 OPEN = {"directed, dirichlet": ("manifold", {"explore": "directed", "laws": "dirichlet"})}
-SMALL = THOMPSON | DIRECTED | OPTIMISTIC | NEAREST
+SMALL = THOMPSON | DIRECTED | NEAREST
 SEA = "env:deep-sea?depth={}&convention=bsuite"
 CASES = {
     "deep-sea-5": Case("env:deep-sea?depth=5", 200, agents=SMALL),
     "deep-sea-10": Case("env:deep-sea?depth=10", 200, agents=SMALL),
     "pyramid-5": Case("env:pyramid?depth=5", 200, agents=SMALL),
     "swirl-5": Case("env:swirl?depth=5", 200, agents=SMALL),
-    "bsuite-20": Case(SEA.format(20), EPISODES[20], agents=DIRECTED | OPTIMISTIC | NEAREST),
-    "bsuite-50": Case(SEA.format(50), EPISODES[50], agents=DIRECTED | OPTIMISTIC | NEAREST),
-    "bsuite-100": Case(SEA.format(100), EPISODES[100], agents=DIRECTED | OPTIMISTIC | NEAREST),
-    "bsuite-200": Case(SEA.format(200), EPISODES[200], agents=DIRECTED | OPTIMISTIC | NEAREST),
+    "bsuite-20": Case(SEA.format(20), EPISODES[20], agents=DIRECTED | NEAREST),
+    "bsuite-50": Case(SEA.format(50), EPISODES[50], agents=DIRECTED | NEAREST),
+    "bsuite-100": Case(SEA.format(100), EPISODES[100], agents=DIRECTED | NEAREST),
+    "bsuite-200": Case(SEA.format(200), EPISODES[200], agents=DIRECTED | NEAREST),
     "laws-10": Case(SEA.format(10), 60, agents=OPEN),
     "laws-20": Case(SEA.format(20), 160, agents=OPEN),
     "laws-40": Case(SEA.format(40), 300, 1, agents=OPEN),
-    "stochastic-20": Case(SEA.format(20) + "&stochastic=true", 500, agents=NOISY),
-    "stochastic-50": Case(SEA.format(50) + "&stochastic=true", 500, agents=NOISY),
     "cliff": Case("gym:CliffWalking-v1", 150, agents=THOMPSON | DIRECTED | REPLAN | NEAREST_ON),
     "taxi": Case("gym:Taxi-v4", 100, 3, agents=REPLAN | NEAREST_ON),
 }

@@ -1,7 +1,7 @@
 """The library's own code on whatever device JAX has: `PYTHONPATH=src python benchmarks/gpu.py --out gpu.json`.
 
-Needs jax, numpy, scipy and jaxtyping, and BlackJAX for the chains (a row without it says so). Nothing is written for a
-GPU but the rows of one problem. `--scale 0.01` does a hundredth of the work, for a machine without one.
+Needs jax, numpy, scipy and jaxtyping. Nothing is written for a GPU but the rows of one problem. `--scale 0.01` does a
+hundredth of the work, for a machine without one.
 
 - *bandwidth*: a triad a = b + 3 c, what the device's memory gives a plain program.
 - *chart, in memory*: 2^24 depth-5 coordinate vectors (all 30 pairs seen, epsilon 0.01) that lie in memory, action
@@ -175,7 +175,7 @@ def chains_row(chains: int, draws: int) -> dict[str, Any]:
     from bellmanifold_paper.bellman import transitions
     from bellmanifold_paper.engines import hmc
     from bellmanifold_paper.engines.chains import hmc_episode, starting_points
-    from bellmanifold_paper.log_posterior import Density, Evidence
+    from bellmanifold_paper.log_posterior import Density, Observations
     from bellmanifold_paper.parametrisation import tabular
     from bellmanifold_paper.priors import NormalPrior
 
@@ -185,7 +185,7 @@ def chains_row(chains: int, draws: int) -> dict[str, Any]:
     seen = rng.permuted(np.tile(np.arange(model.n_pairs) < model.n_pairs // 2, (chains, 1)), axis=1)
     reward = np.where(seen, model.reward, 0.0)
     width = np.where(seen, tolerance, 1.0)
-    evidence = Evidence(jnp.asarray(reward)[..., None], jnp.asarray(seen)[..., None], jnp.asarray(width))
+    evidence = Observations(jnp.asarray(reward)[..., None], jnp.asarray(seen)[..., None], jnp.asarray(width))
     keys = jax.random.split(jax.random.key(0), chains)
     start = hmc.init(starting_points(density, keys), hmc.first_step_size(tolerance, PRIOR_SCALE))
     law = transitions(model)

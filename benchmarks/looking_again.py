@@ -115,13 +115,13 @@ def play(job: tuple[str, str, str, int, int]) -> Played:
     own = dict(options)
     if "weight" in own:
         own["concentration"] = own.pop("weight") * (model.n_states + 1)
-    kept = loop._Trip._is_telling
+    kept = loop._Rollout._is_telling
     try:
         if rule == "new":
-            loop._Trip._is_telling = lambda trip, pair: bool(trip.memory.count[pair] == 1)  # type: ignore[method-assign]
+            loop._Rollout._is_telling = lambda rollout, pair: bool(rollout.memory.count[pair] == 1)  # type: ignore[method-assign]
         (run,) = learn(model, agent, episodes, 1, seed, replan=rule != "none", progress=False, **own).runs
     finally:
-        loop._Trip._is_telling = kept  # type: ignore[method-assign]
+        loop._Rollout._is_telling = kept  # type: ignore[method-assign]
     return Played(problem, label, rule, seed, float(run.gap_regret.sum()), process_time() - began)
 
 

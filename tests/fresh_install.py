@@ -2,7 +2,8 @@
 
 Creates the environment, installs the wheel with what it requires from PyPI, and runs in an empty directory, where
 nothing of the repository can be found, what a newcomer runs: `env export`, `posterior` with a picture, Python with
-`import bellmanifold`, `explore`, `demo`. Ends with what the installation takes on the disk.
+`import bellmanifold`, `explore`; then `demo`, which names the extra that it needs, and once more with that. Ends with
+what the installation without extras takes on the disk.
 """
 
 import json
@@ -39,10 +40,10 @@ def check_contents(wheel: Path) -> None:
     assert not foreign, f"{wheel.name} holds {foreign[:3]}"
 
 
-def install(wheel: Path, environment: Path) -> None:
-    venv.create(environment, clear=True, with_pip=True)
+def install(wheel: Path, environment: Path, extra: str = "") -> None:
+    """Install the wheel, with an extra if one is named."""
     pip = [environment / "bin/python", "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-    subprocess.run([*pip, wheel], check=True)
+    subprocess.run([*pip, f"{wheel}{extra}"], check=True)
 
 
 def try_out(environment: Path, folder: Path) -> None:
@@ -56,6 +57,11 @@ def try_out(environment: Path, folder: Path) -> None:
     assert (folder / "posterior.png").stat().st_size > 5000
     run(environment, folder, "python", "-c", IN_PYTHON)
     look_at_explorer(environment, folder)
+    assert "install bellmanifold[report]" in run(environment, folder, "bellmanifold", "demo", code=3)
+
+
+def try_demo(environment: Path, folder: Path) -> None:
+    """With the extra `report`."""
     run(environment, folder, "bellmanifold", "demo", "--out", "demo")
     assert (folder / "demo" / "report.html").stat().st_size > 1_000_000
 
@@ -80,13 +86,13 @@ def surroundings() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
 
-def run(environment: Path, folder: Path, program: str, *arguments: str) -> str:
-    """What a program of the environment prints."""
+def run(environment: Path, folder: Path, program: str, *arguments: str, code: int = 0) -> str:
+    """What a program of the environment prints, on stdout or, where it is to end with another code than 0, in all."""
     print(f"$ {program} {' '.join(arguments)}" if program != "python" else "$ python -c ...", flush=True)
     command = [environment / "bin" / program, *arguments]
     done = subprocess.run(command, cwd=folder, env=surroundings(), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout if code == 0 else done.stdout + done.stderr
 
 
 def sizes(environment: Path) -> dict[str, float]:
@@ -104,10 +110,13 @@ def _bytes(entry: Path) -> int:
 
 def main(wheel: Path, environment: Path) -> None:
     check_contents(wheel)
+    venv.create(environment, clear=True, with_pip=True)
     install(wheel, environment)
     measured = sizes(environment)
     with tempfile.TemporaryDirectory() as folder:
         try_out(environment, Path(folder))
+        install(wheel, environment, "[report]")
+        try_demo(environment, Path(folder))
     largest = ", ".join(f"{name} {size:.0f}" for name, size in list(measured.items())[:8])
     print(f"{wheel.name}: works; {sum(measured.values()):.0f} MiB installed ({largest})")
 

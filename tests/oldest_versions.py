@@ -14,14 +14,24 @@ TOOLS = {"build", "mkdocs", "mkdocs-material", "mkdocstrings", "mypy", "ruff", "
 
 def lower_bounds(project):
     """Name and lowest allowed version of everything that the package and its tests need."""
-    wanted = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
     found = {}
-    for requirement in wanted:
+    for requirement in [*project["dependencies"], *requirements_of(project, "dev")]:
         match = re.fullmatch(r"([a-z0-9-]+)(?:\[[a-z-]+\])?>=([0-9.]+(?:b[0-9]+)?)", requirement)
         if match is None:
             raise ValueError(f"{requirement}: write it as name>=version, the oldest one that works")
         found[match[1]] = match[2]
     return {name: version for name, version in found.items() if name not in TOOLS}
+
+
+def requirements_of(project, extra):
+    """What an extra requires; extras of the package itself that it names are looked up."""
+    for requirement in project["optional-dependencies"][extra]:
+        own = re.fullmatch(rf"{project['name']}\[([a-z,]+)\]", requirement)
+        if own is None:
+            yield requirement
+        else:
+            for other in own[1].split(","):
+                yield from requirements_of(project, other)
 
 
 def read_project():

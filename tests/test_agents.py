@@ -14,7 +14,7 @@ from scipy.stats import norm
 from bellmanifold import envs
 from bellmanifold.agents.environments import SimulatedWorld, SteppedWorld
 from bellmanifold.agents.memory import Memory
-from bellmanifold.agents.planning import DENSE, most_promising, solve_leaky
+from bellmanifold.agents.planning import DENSE, solve_leaky
 from bellmanifold.agents.psrl import PSRL
 from bellmanifold.agents.q_learning import QLearning
 from bellmanifold.agents.registry import agent_names, find_agent, make_agent
@@ -324,12 +324,6 @@ def test_td_updates_also_when_nothing_new_was_seen(rng):
     np.testing.assert_allclose(values, [-0.05, -0.05, 0.85], atol=1e-4)
 
 
-def test_optimism_plays_the_draw_that_promises_most():
-    model = envs.four_state()
-    draws = np.array([[0.0, 1.0, 9.0, 9.0, 9.0], [3.0, -1.0, 0.0, 0.0, 0.0], [2.0, 2.0, 9.0, 9.0, 9.0]])
-    assert most_promising(model, draws).tolist() == draws[1].tolist()
-
-
 @pytest.mark.parametrize("states", [6, DENSE + 10])
 def test_leaky_problems_by_value_iteration(rng, states):
     for _ in range(4):
@@ -419,7 +413,7 @@ def test_rlsvi_solves_its_own_equations(rng):
     landed, count = agent.memory.landing_counts.toarray(), agent.memory.count
     assert landed.sum() == count.sum() > 0
     before = copy.deepcopy(rng)
-    (q,) = agent.draws(rng)
+    q = agent.draw(rng)
     noise = before.standard_normal(model.n_pairs)
     value = np.append(model.best(q), 0.0)
     for i in range(model.n_pairs):
@@ -601,46 +595,11 @@ def test_options_are_checked():
     assert make_agent("bayes-td", model, {"epsilon": None}).settings.epsilon == 0.01
 
 
-def test_stated_noise_is_exact_where_none_is_stated_and_shrinks_with_visits_elsewhere():
-    model = envs.deep_sea(depth=3, convention="bsuite", stochastic=True)
-    agent = make_agent("bayes-br", model, {"stated_noise": True})
-    noisy = np.flatnonzero(model.reward_sd)[0]
-    exact = np.flatnonzero(model.reward_sd == 0)[:2]
-    agent.observe(np.array([*exact, noisy, noisy, noisy, noisy]), np.array([-0.1, -0.2, 1.0, 2.0, 3.0, 4.0]))
-    target = agent._target()
-    assert target.scale[exact].tolist() == [0.0, 0.0]
-    assert target.scale[noisy] == pytest.approx(0.5)
-    assert target.reward[noisy] == pytest.approx(2.5)
-    assert target.scale[~target.observed].tolist() == [0.0] * int((~target.observed).sum())
-
-
-def test_one_unlucky_reward_is_not_believed_for_good():
-    """After one reward that says it is worth nothing the treasure is N(0, 1) beside a sure -0.1: it wins with 0.54.
-
-    Of 100 draws fewer than 30 or more than 78 are a false alarm of rate 2e-6.
-    """
-    model = from_moves(
-        "treasure",
-        {("s", "try"): Move(1.0, {"goal": 1.0}, 1.0), ("s", "leave"): Move(-0.1, {"goal": 1.0})},
-        start="s",
-    )
-    agent = make_agent("bayes-br", model, {"stated_noise": True, "prior_scale": 100.0})
-    agent.observe(np.array([model.pair_index["s", "try"], model.pair_index["s", "leave"]]), np.array([0.0, -0.1]))
-    rng = np.random.default_rng(1)
-    tried = sum(agent.policy(rng)[0] == model.pair_index["s", "try"] for _ in range(100))
-    assert 30 <= tried <= 78
-
-
-def test_stated_noise_needs_a_problem_that_states_it():
-    with pytest.raises(UnsupportedError, match="no table that states it: use noise_sd"):
-        make_agent("bayes-br", Tableless(), {"stated_noise": True, "laws": "deterministic"})
-
-
 def test_an_agent_that_needs_exact_rewards_refuses_noise():
     strict = replace(find_agent("bayes-td"), name="manifold", needs_exact_rewards=True)
     noisy = envs.deep_sea(3, convention="bsuite", stochastic=True)
     with pytest.raises(
-        UnsupportedError, match=r"manifold takes rewards to be exact.*use bayes-br with stated_noise=True"
+        UnsupportedError, match=r"manifold takes rewards to be exact.*use bayes-br with noise_sd or infer_noise=True"
     ):
         make_agent(strict, noisy)
     assert make_agent(strict, envs.deep_sea(3, convention="bsuite")) is not None

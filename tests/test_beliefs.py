@@ -85,7 +85,7 @@ def test_a_walk_shows_its_one_draw():
     target = relaxed_target(data, epsilon=0.0, prior_scale=10.0)
     rng = np.random.default_rng(0)
     walk = Walk(target, known_chart(model, target.observed), rng)
-    policy = walk.draw(rng, 1)
+    policy = walk.draw(rng)
     found = walk.beliefs()
     known = policy >= 0
     assert known.any()

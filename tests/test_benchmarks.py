@@ -155,18 +155,18 @@ def test_peers_are_shown_at_their_best():
 def test_gridworld_is_the_literatures_and_rules_are_compared_fairly():
     """Its optimal value is published as 6.03648; whatever a rule changes is put back."""
     assert bm.solve(looking_again.gridworld()).value_at_start == pytest.approx(-6.03648, abs=1e-5)
-    rule = loop._Trip._is_telling
+    rule = loop._Rollout._is_telling
     new, both, published = (
         looking_again.play(("gridworld", agent, rule, 3, 1))
         for agent, rule in (("psrl", "new"), ("psrl", "new or doubled"), ("psrl, weight 1", "none"))
     )
-    assert loop._Trip._is_telling is rule
+    assert loop._Rollout._is_telling is rule
     assert len({run.regret for run in (new, both, published)}) == 3
     assert looking_again.table([new, both]).splitlines()[-1].startswith("| gridworld | psrl | - |")
 
 
 def test_the_gpu_script_needs_the_core_alone(tmp_path):
-    """A finder that refuses everything but jax, numpy, scipy and jaxtyping: only the row of the chains may fail."""
+    """A finder that refuses everything but jax, numpy, scipy and jaxtyping: no row may fail."""
     refused = ["blackjax", "typer", "xarray", "arviz_stats", "gymnasium", "h5py", "h5netcdf", "matplotlib", "plotly"]
     refused += ["rich"]
     code = f"""
@@ -184,7 +184,7 @@ runpy.run_path({str(ROOT / "benchmarks" / "gpu.py")!r}, run_name="__main__")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "gpu.json").read_text())["rows"]
-    assert {name for name, row in found.items() if "failed" in row} == {"HMC"}
+    assert [name for name, row in found.items() if "failed" in row] == []
     assert found["mixture"]["cells"] == 2**6
 
 

@@ -28,11 +28,11 @@ from bellmanifold_paper.engines.chains import hmc_episode, nuts_adapt, nuts_walk
 from bellmanifold_paper.engines.gradient import Relaxed, by_gradient
 from bellmanifold_paper.log_posterior import (
     Density,
-    Evidence,
+    Observations,
     for_chains,
-    kernel_evidence,
+    kernel_observations,
     log_posterior,
-    noisy_evidence,
+    noisy_observations,
 )
 from bellmanifold_paper.parametrisation import Parametrisation, linear, tabular
 from bellmanifold_paper.priors import NormalPrior
@@ -93,7 +93,7 @@ def test_log_posterior_by_hand(noise, rng):
     assert isinstance(noise, NoiseModel)
     density = Density(tabular(model), PRIOR, noise)
     points = rng.normal(size=(20, density.dimension))
-    value = jax.jit(jax.vmap(lambda x: log_posterior(density, transitions(model), x, noisy_evidence(data))))
+    value = jax.jit(jax.vmap(lambda x: log_posterior(density, transitions(model), x, noisy_observations(data))))
     psi = points[:, 2] if density.dimension == 3 else np.zeros(20)
     expected = two_state_by_hand(points[:, 0], points[:, 1], psi, noise)
     np.testing.assert_allclose(value(jnp.asarray(points)), expected, rtol=1e-12)
@@ -109,7 +109,7 @@ def test_relaxed_is_the_gaussian_likelihood(rng):
     seen, scale = jnp.asarray(target.observed), jnp.asarray(target.scale)
     likelihood = log_likelihood(transitions(model), q, seen, jnp.asarray(target.reward), scale)
     expected = float(likelihood) + stats.norm.logpdf(np.asarray(q), scale=2.0).sum()
-    found = jax.jit(lambda x: log_posterior(density, transitions(model), x, kernel_evidence(target)))(q)
+    found = jax.jit(lambda x: log_posterior(density, transitions(model), x, kernel_observations(target)))(q)
     assert float(found) == pytest.approx(expected, rel=1e-12)
 
 
@@ -121,8 +121,8 @@ def test_gradients_against_finite_differences(rng):
         data = Dataset(model, pairs, rng.normal(size=12))
         features = {key: rng.normal(size=5) for key in model.pair_index}
         family = linear(model, features) if k == 1 else tabular(model)
-        density, evidence, law = Density(family, PRIOR, noise), noisy_evidence(data), transitions(model)
-        value = jax.jit(lambda x, d=density, e=evidence, t=law: log_posterior(d, t, x, e))
+        density, observations, law = Density(family, PRIOR, noise), noisy_observations(data), transitions(model)
+        value = jax.jit(lambda x, d=density, e=observations, t=law: log_posterior(d, t, x, e))
         x = rng.normal(size=density.dimension)
         gradient = np.asarray(jax.grad(value)(jnp.asarray(x)))
         step = 1e-6 * np.eye(len(x))
@@ -225,14 +225,14 @@ def test_growing_data_do_not_compile_anew_and_a_batch_is_its_runs():
     begin = state
     for episode in range(4):
         seen = jnp.arange(model.n_pairs) < 3 * episode + jnp.arange(runs)[:, None] % 3
-        evidence = Evidence(
+        observations = Observations(
             jnp.broadcast_to(jnp.asarray(model.reward), seen.shape)[..., None],
             seen[..., None],
             jnp.full(seen.shape, 0.5),
         )
-        state, points, _ = hmc_episode(density, tuning, 60, law, keys, state, evidence)
+        state, points, _ = hmc_episode(density, tuning, 60, law, keys, state, observations)
         if episode == 0:
-            after_first, first_evidence, first_points = len(traces), evidence, points
+            after_first, first_evidence, first_points = len(traces), observations, points
     assert len(traces) == after_first
     assert len(np.unique(np.asarray(state.step_size))) > 5
     turned = jax.tree.map(lambda leaf: leaf[::-1], (begin, first_evidence))
@@ -288,8 +288,8 @@ def test_gaussian_noise_by_all_repeats_or_by_their_means():
     points = jnp.asarray(np.random.default_rng(0).normal(size=(10, 2)))
     every = Density(tabular(model), PRIOR, KnownScale(0.5))
     mean = Density(tabular(model), PRIOR, KnownScale(1.0))
-    a = jax.jit(jax.vmap(lambda x: log_posterior(every, law, x, noisy_evidence(data))))(points)
-    b = jax.jit(jax.vmap(lambda x: log_posterior(mean, law, x, kernel_evidence(means))))(points)
+    a = jax.jit(jax.vmap(lambda x: log_posterior(every, law, x, noisy_observations(data))))(points)
+    b = jax.jit(jax.vmap(lambda x: log_posterior(mean, law, x, kernel_observations(means))))(points)
     assert np.ptp(np.asarray(a - b)) < 1e-12
 
 
@@ -341,11 +341,11 @@ def test_nuts_is_calibrated_with_inferred_noise():
     value = np.append(np.maximum.reduceat(truth, model.pair_start[:-1], axis=1), np.zeros((runs, 1)), axis=1)
     g = truth - value[:, model.next_state]
     reward = g[:, :, None] + eta[:, None, None] * rng.normal(size=(runs, model.n_pairs, visits))
-    evidence = Evidence(jnp.asarray(reward), jnp.ones(reward.shape, dtype=bool), jnp.ones(g.shape))
+    observations = Observations(jnp.asarray(reward), jnp.ones(reward.shape, dtype=bool), jnp.ones(g.shape))
     keys = jax.random.split(jax.random.key(11), runs)
-    state = nuts_adapt(density, 500, law, keys, starting_points(density, keys), evidence)
+    state = nuts_adapt(density, 500, law, keys, starting_points(density, keys), observations)
     walk_keys = jax.random.split(jax.random.key(12), runs)
-    points = np.asarray(nuts_walk(density, 1000, law, walk_keys, state, evidence)[1])[:, ::20]
+    points = np.asarray(nuts_walk(density, 1000, law, walk_keys, state, observations)[1])[:, ::20]
     ranks = (points < np.append(truth, np.log(eta)[:, None], axis=1)[:, None, :]).sum(axis=1)
     for rank in ranks.T:
         counts = np.histogram(np.minimum(rank, 49), bins=10, range=(0, 50))[0]
@@ -437,7 +437,7 @@ def test_noisy_rewards_through_the_posterior_call():
     chart = bm.posterior(model, data, infer_noise=HalfNormal(0.8), prior_scale=2.0, engine="chart")
     np.testing.assert_allclose(inferred.result.noise_scale, chart.result.noise_scale, rtol=0.05)
     assert float(inferred.draws.noise_scale.mean()) == pytest.approx(inferred.result.noise_scale[0])
-    assert for_chains(noisy_evidence(data), 3).reward.shape == (3, 2, 4)
+    assert for_chains(noisy_observations(data), 3).reward.shape == (3, 2, 4)
 
 
 @pytest.mark.slow

@@ -197,9 +197,3 @@ def test_a_scheduler_that_is_restarted_costs_only_the_runs_in_flight(tmp_path):
     whole = numbers(tmp_path / "whole")
     assert kept.items() <= whole.items()
     assert numbers(out) == whole
-
-
-def test_without_dask_the_message_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(BadInputError, match=r"pip install 'bellmanifold\[cluster\]'"):
-        next(play_on_cluster([], "tcp://127.0.0.1:1"))

@@ -13,7 +13,6 @@ import bellmanifold as bm
 from bellmanifold import envs
 from bellmanifold.agents.registry import agent_names
 from bellmanifold.cli import completion
-from bellmanifold.cli.completion import PREFIX, mend_words
 from bellmanifold.cli.terminal import print_first
 from bellmanifold.envs import BUILT_IN
 from bellmanifold.errors import BadInputError
@@ -169,7 +168,7 @@ def test_discounts_that_could_not_be_found_again_are_refused(cli, tmp_path):
 
 @pytest.fixture
 def completed(tmp_path):
-    """What Bash offers for some words, of which it completes the last; it breaks words at colons."""
+    """What Bash offers for some words, of which it completes the last; COMP_WORDBREAKS has no colon."""
     program = tmp_path / "bin" / "bellmanifold"
     program.parent.mkdir()
     start = "import sys; sys.argv[0] = 'bellmanifold'; from bellmanifold.cli.main import main; main()"
@@ -193,35 +192,11 @@ def completed(tmp_path):
 
 def test_bash_completes_commands_problems_agents_and_files(completed, tmp_path):
     assert completed("post") == ["posterior"]
-    assert completed("posterior", "env", ":", "sw") == ["swirl"]
-    assert completed("posterior", "env", ":", "grid?r") == ["grid?rows="]
-    assert completed("learn", "env", ":", "swirl", "--agent", "bayes-td") == ["bayes-td", "bayes-td-en", "bayes-td-max"]
+    assert completed("posterior", "env:sw") == ["env:swirl"]
+    assert completed("posterior", "env:grid?r") == ["env:grid?rows="]
+    assert completed("learn", "env:swirl", "--agent", "bayes-td") == ["bayes-td", "bayes-td-en", "bayes-td-max"]
     (tmp_path / "drives.csv").write_text("")
-    assert completed("posterior", "env", ":", "swirl", f"{tmp_path}/dr") == [f"{tmp_path}/drives.csv"]
-
-
-@pytest.mark.parametrize(
-    ("words", "mended", "prefix"),
-    [
-        (["bellmanifold", "solve", "env", ":"], ["bellmanifold", "solve", ""], "env:"),
-        (["bellmanifold", "solve", "env", ":", "de"], ["bellmanifold", "solve", "de"], "env:"),
-        (["bellmanifold", "env", "li"], ["bellmanifold", "env", "li"], ""),
-        (["bellmanifold", "learn", "gym", ":", "X", "--a"], ["bellmanifold", "learn", "gym:X", "--a"], ""),
-    ],
-)
-def test_words_that_bash_broke_are_mended(words, mended, prefix):
-    shell = {"_BELLMANIFOLD_COMPLETE": "complete_bash", "COMP_WORDS": "\n".join(words)}
-    shell["COMP_CWORD"] = str(len(words) - 1)
-    mend_words(shell)
-    assert shell["COMP_WORDS"].split("\n") == mended
-    assert shell["COMP_CWORD"] == str(len(mended) - 1)
-    assert shell.get(PREFIX, "") == prefix
-
-
-def test_other_shells_are_left_alone():
-    shell = {"_BELLMANIFOLD_COMPLETE": "complete_zsh", "COMP_WORDS": "x"}
-    mend_words(shell)
-    assert shell == {"_BELLMANIFOLD_COMPLETE": "complete_zsh", "COMP_WORDS": "x"}
+    assert completed("posterior", "env:swirl", f"{tmp_path}/dr") == [f"{tmp_path}/drives.csv"]
 
 
 def test_all_problems_and_agents_are_offered():

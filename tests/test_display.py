@@ -27,14 +27,14 @@ def shown():
         "SSP": MODEL,
         "Dataset": DATA,
         "Summary": bm.posterior(MODEL, DATA),
-        "Health": bm.check(bm.envs.swirl(3)),
+        "Checks": bm.check(bm.envs.swirl(3)),
         "Solution": bm.solve(MODEL),
         "Learning": bm.learn(MODEL, "bayes-td", episodes=5, runs=2),
         "Advice": bm.advise(MODEL, DATA, tolerance=0.1),
     }
 
 
-NAMES = ("SSP", "Dataset", "Summary", "Health", "Solution", "Learning", "Advice")
+NAMES = ("SSP", "Dataset", "Summary", "Checks", "Solution", "Learning", "Advice")
 DRAWN = ("SSP", "Summary", "Solution", "Learning", "Advice")
 
 
@@ -67,13 +67,13 @@ TABLES = {
     "SSP": "state action reward reward_sd next",
     "Dataset": "state action reward sd next",
     "Summary": "state action observed probability probability_se q_mean q_mean_se q_sd q_sd_se",
-    "Health": "states max_mean_reward",
+    "Checks": "states max_mean_reward",
     "Solution": "state action q optimal value_of_state",
     "Learning": "agent run seed episode reward regret completed_regret gap_regret reached_goal "
     "optimal coverage moves capped",
     "Advice": "state action gain gain_se perfect perfect_se tried tells",
 }
-ROWS = {"SSP": 6, "Dataset": 2, "Summary": 6, "Health": 1, "Solution": 6, "Learning": 10}
+ROWS = {"SSP": 6, "Dataset": 2, "Summary": 6, "Checks": 1, "Solution": 6, "Learning": 10}
 
 
 @pytest.mark.parametrize("name", NAMES)

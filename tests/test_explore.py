@@ -359,21 +359,6 @@ def test_the_widget_answers_and_keeps_the_data(tmp_path):
     assert "anywidget" not in sys.modules["bellmanifold_lab.explorer.session"].__dict__
 
 
-def test_without_anywidget_the_remedy_is_named():
-    code = """
-import sys
-sys.modules["anywidget"] = None
-import bellmanifold as bm
-from bellmanifold.errors import BadInputError
-try:
-    bm.explore(bm.envs.two_state())
-except BadInputError as error:
-    print(error)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "explore needs anywidget: pip install 'bellmanifold[notebook]'\n"
-
-
 def test_the_page_of_the_documentation_prints_what_it_shows():
     found = [differences("" if p.shown is None else p.shown, p.got) for p in run_page(ROOT / "docs/explore.md")]
     assert found

@@ -9,6 +9,7 @@ import sys
 import tracemalloc
 import zipfile
 from contextlib import nullcontext
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from problems import random_problem
 
 from bellmanifold import envs
+from bellmanifold._util.limits import BYTES
 from bellmanifold.errors import BadInputError, DiskError
 from bellmanifold.io.files import sync_directory
 from bellmanifold.io.npz import MOST_MEMBERS
@@ -232,7 +234,7 @@ def test_a_huge_file_is_refused_unread(tmp_path):
         file.truncate(2**31)
     tracemalloc.start()
     try:
-        with pytest.raises(BadInputError, match="BELLMANIFOLD_MAX_BYTES"):
+        with pytest.raises(BadInputError, match="BELLMANIFOLD_MAX_SIZE"):
             read_problem(path)
         assert tracemalloc.get_traced_memory()[1] < 2**20
     finally:
@@ -242,13 +244,18 @@ def test_a_huge_file_is_refused_unread(tmp_path):
 def test_files_above_the_limit_are_refused(tmp_path, monkeypatch):
     path = tmp_path / "p.npz"
     write_problem(envs.deep_sea(30), path)
-    monkeypatch.setenv("BELLMANIFOLD_MAX_BYTES", "1000")
-    with pytest.raises(BadInputError, match="BELLMANIFOLD_MAX_BYTES"):
+    monkeypatch.setattr("bellmanifold.io.files.BYTES", replace(BYTES, default=1000))
+    with pytest.raises(BadInputError, match=r"the file: .* bytes are above 1,000: .*BELLMANIFOLD_MAX_SIZE"):
         read_problem(path)
-    monkeypatch.setenv("BELLMANIFOLD_MAX_BYTES", str(path.stat().st_size + 10))
-    with pytest.raises(BadInputError, match="contains more than"):
+    just_enough = replace(BYTES, default=path.stat().st_size + 10)
+    for module in ("files", "npz"):
+        monkeypatch.setattr(f"bellmanifold.io.{module}.BYTES", just_enough)
+    with pytest.raises(
+        BadInputError,
+        match=r"contains more than .* bytes: make it smaller, or set BELLMANIFOLD_MAX_SIZE to \d+ or more",
+    ):
         read_problem(path)
-    monkeypatch.setenv("BELLMANIFOLD_MAX_BYTES", "many")
+    monkeypatch.setenv("BELLMANIFOLD_MAX_SIZE", "many")
     with pytest.raises(BadInputError, match="whole number"):
         read_problem(path)
 

@@ -32,7 +32,7 @@ from bellmanifold_paper.engines.gradient import (
     policy_table,
     sample_chains,
 )
-from bellmanifold_paper.log_posterior import Density, kernel_evidence, noisy_evidence
+from bellmanifold_paper.log_posterior import Density, kernel_observations, noisy_observations
 from bellmanifold_paper.parametrisation import Parametrisation, tabular
 from bellmanifold_paper.priors import NormalPrior
 
@@ -100,7 +100,7 @@ class UnevenChains(ToldChains):
     """64 chains that disagree on the first state by so much after each round."""
 
     def __init__(self, gaps):
-        super().__init__("hmc", DENSITY, transitions(MODEL), kernel_evidence(complete()), 64, 0, 0.1)
+        super().__init__("hmc", DENSITY, transitions(MODEL), kernel_observations(complete()), 64, 0, 0.1)
         self.gaps = gaps
 
     @property
@@ -166,7 +166,7 @@ def test_the_noise_of_a_target(told):
     by_gradient(known, "nuts", FEW)
     assert told[2].density.noise == KnownScale(0.3, StudentT(4.0))
     assert told[2].density.prior == NormalPrior(2.0)
-    assert told[2].evidence.width.tolist() == [1.0] * 6
+    assert told[2].observations.width.tolist() == [1.0] * 6
 
 
 def test_a_tabulated_scale_maps_normals_to_scales():
@@ -194,12 +194,12 @@ def test_the_first_step_is_the_papers_for_the_typical_width():
     """The median width of pairs that were seen, times the scale at psi = 0; the prior's where nothing was."""
     data = Dataset(MODEL, np.array([0, 1, 1, 1, 1, 2]), np.zeros(6))
     target = noisy_target(data, 0.4, 2.0, Gaussian())
-    evidence = kernel_evidence(target)
+    evidence = kernel_observations(target)
     for noise, width in ((KnownScale(1.0), 0.4), (TabulatedScale(TABLE, Gaussian()), 0.2)):
         assert gradient._first_step(evidence, noise, 10.0) == pytest.approx(hmc.first_step_size(width, 10.0))
-    thrice = noisy_evidence(Dataset(MODEL, np.array([1, 1, 1]), np.zeros(3)))
+    thrice = noisy_observations(Dataset(MODEL, np.array([1, 1, 1]), np.zeros(3)))
     assert gradient._first_step(thrice, KnownScale(0.4), 10.0) == hmc.first_step_size(0.4, 10.0)
-    nothing = kernel_evidence(relaxed_target(Dataset.from_pairs(MODEL, []), 0.5, 2.0))
+    nothing = kernel_observations(relaxed_target(Dataset.from_pairs(MODEL, []), 0.5, 2.0))
     assert gradient._first_step(nothing, KnownScale(1.0), 10.0) == hmc.first_step_size(10.0, 10.0)
 
 
@@ -260,7 +260,7 @@ class FarChains(ToldChains):
 
 def test_small_spreads_of_huge_values_survive():
     """A standard deviation of 1e-4, and three times that, about -1e6."""
-    chains = FarChains("hmc", DENSITY, transitions(MODEL), kernel_evidence(complete()), 64, 0, 0.1)
+    chains = FarChains("hmc", DENSITY, transitions(MODEL), kernel_observations(complete()), 64, 0, 0.1)
     chains.walk(100)
     found = gradient._result(complete(), chains, "asked for")
     expected = 1e-4 * ToldChains.points.fget(chains).std(axis=(0, 1))
@@ -377,16 +377,16 @@ def test_chains_of_any_family_answer_as_a_posterior_does(told):
 
 def test_likelihoods_of_chains():
     data = Dataset.from_pairs(MODEL, [("0,0", "left", -1.0), ("0,0", "left", -1.0)])
-    evidence, noise = gradient._evidence(data, Relaxed(0.5, Laplace()), "nuts")
+    evidence, noise = gradient._observations(data, Relaxed(0.5, Laplace()), "nuts")
     assert noise == KnownScale(1.0, Laplace())
     assert evidence.seen.sum() == 1
     assert evidence.width[0] == 0.5
-    evidence, noise = gradient._evidence(data, KnownScale(0.3), "nuts")
+    evidence, noise = gradient._observations(data, KnownScale(0.3), "nuts")
     assert noise == KnownScale(0.3)
     assert evidence.seen.sum() == 2
     for wrong in (Relaxed(0.5, Uniform()), KnownScale(0.5, Uniform())):
         with pytest.raises(UnsupportedError, match="a uniform kernel has no gradient"):
-            gradient._evidence(data, wrong, "nuts")
+            gradient._observations(data, wrong, "nuts")
 
 
 # Walking on
@@ -418,11 +418,11 @@ def test_chains_are_tuned_before_the_first_point_and_walk_on(monkeypatch, sample
     monkeypatch.setattr(module, "nuts_adapt", adapt)
     monkeypatch.setattr(module, "nuts_walk", walked)
     density = Density(tabular(MODEL), NormalPrior(), KnownScale(1.0))
-    evidence = kernel_evidence(complete())
+    evidence = kernel_observations(complete())
     chains = Chains(sampler, density, transitions(MODEL), evidence, 5, 0, 0.25)
     for draws in (7, 3, 2):
         chains.walk(draws)
-    assert chains.evidence.reward.shape == (5, 6, 1)
+    assert chains.observations.reward.shape == (5, 6, 1)
     assert [draws for _, _, draws, *_ in done] == [module.WARM_UP, 7, 3, 2]
     if sampler == "hmc":
         assert [tuning for _, tuning, *_ in done] == [

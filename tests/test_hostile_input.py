@@ -205,7 +205,6 @@ KEYS = (
     "seeds",
     "noise_sd",
     "infer_noise",
-    "optimism",
     "method",
 )
 KEYS += ("members", "tuning", "exploration", "step_size", "start_value", "match", "override", "colour", "")
@@ -404,7 +403,6 @@ LEARN = st.fixed_dictionaries(
         "--epsilon": NUMBER,
         "--prior-scale": NUMBER,
         "--noise-sd": NUMBER,
-        "--optimism": st.sampled_from(["1", "2", "0", "9" * 30]),
         "--episodes": st.sampled_from(["1", "2", "0", "-1", "9" * 30]),
         "--runs": st.sampled_from(["1", "2", "0", "-1", "9" * 30]),
         "--seed": st.sampled_from(["0", "-1", "9" * 30, str(2**63 - 1)]),

@@ -1,4 +1,4 @@
-"""The log posterior for chains: evidence laid out by visits, and the density by SciPy's."""
+"""The log posterior for chains: observations laid out by visits, and the density by SciPy's."""
 
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,12 +20,12 @@ from bellmanifold.problem.dataset import Dataset
 from bellmanifold_paper.bellman import residuals, transitions
 from bellmanifold_paper.log_posterior import (
     Density,
-    Evidence,
+    Observations,
     check_density,
     for_chains,
-    kernel_evidence,
+    kernel_observations,
     log_posterior,
-    noisy_evidence,
+    noisy_observations,
     starting_point,
 )
 from bellmanifold_paper.parametrisation import Parametrisation, tabular
@@ -85,15 +85,15 @@ def test_density_by_hand(rng):
     model = random_problem(rng, states=3)
     pair, reward = rng.integers(0, model.n_pairs, 9), rng.normal(size=9)
     width = rng.uniform(0.5, 2.0, model.n_pairs)
-    evidence = noisy_evidence(Dataset(model, pair, reward))
-    evidence = Evidence(evidence.reward, evidence.seen, jnp.asarray(width))
+    observations = noisy_observations(Dataset(model, pair, reward))
+    observations = Observations(observations.reward, observations.seen, jnp.asarray(width))
     density = Density(Parametrisation(model.n_pairs, lambda theta: 2.0 * theta), NormalPrior(3.0), Noise())
     position = rng.normal(size=model.n_pairs + 1)
     theta, psi = position[:-1], position[-1]
     g = 2.0 * theta - (model.backup(model.best(2.0 * theta)) - model.reward)
     expected = stats.norm.logpdf(theta, scale=3.0).sum() + stats.norm.logpdf(psi, loc=-1.0)
     expected += stats.laplace.logpdf(reward, loc=g[pair], scale=width[pair] * np.exp(psi)).sum()
-    found = jax.jit(lambda x: log_posterior(density, transitions(model), x, evidence))(jnp.asarray(position))
+    found = jax.jit(lambda x: log_posterior(density, transitions(model), x, observations))(jnp.asarray(position))
     assert float(found) == pytest.approx(expected, rel=1e-12)
     assert density.dimension == model.n_pairs + 1
 
@@ -114,16 +114,16 @@ def test_every_visit_has_a_column_and_columns_are_a_power_of_two():
     for visits, columns in ((0, 1), (1, 1), (2, 2), (3, 4), (4, 4), (5, 8)):
         pair = np.array([1, 4] + [2] * visits)[: 2 + visits] if visits else np.zeros(0, dtype=np.int64)
         reward = np.arange(len(pair), dtype=np.float64)
-        evidence = noisy_evidence(Dataset(MODEL, pair, reward))
-        told, seen = np.asarray(evidence.reward), np.asarray(evidence.seen)
+        observations = noisy_observations(Dataset(MODEL, pair, reward))
+        told, seen = np.asarray(observations.reward), np.asarray(observations.seen)
         assert told.shape == (6, columns)
         for i in range(6):
             assert told[i][seen[i]].tolist() == reward[pair == i].tolist()
             assert (told[i][~seen[i]] == 0).all()
-    copies = for_chains(evidence, 3)
+    copies = for_chains(observations, 3)
     assert copies.reward.shape == (3, 6, 8)
     assert (np.asarray(copies.seen) == seen).all()
-    relaxed = kernel_evidence(relaxed_target(Dataset.from_pairs(MODEL, [("0,0", "right")]), 0.5, 2.0))
+    relaxed = kernel_observations(relaxed_target(Dataset.from_pairs(MODEL, [("0,0", "right")]), 0.5, 2.0))
     assert relaxed.width.tolist() == [1.0, 0.5, 1.0, 1.0, 1.0, 1.0]
     assert np.asarray(relaxed.seen)[:, 0].tolist() == [False, True, False, False, False, False]
 
@@ -146,14 +146,14 @@ class Shaped:
 
 
 def test_densities_are_looked_at_before_they_are_walked():
-    evidence, law = noisy_evidence(Dataset.complete(MODEL)), transitions(MODEL)
+    observations, law = noisy_observations(Dataset.complete(MODEL)), transitions(MODEL)
 
     def one_steep(theta):
         return theta.at[0].add(jnp.sqrt(theta[0] - jax.lax.stop_gradient(theta[0])))
 
     def looked_at(values, noise):
         density = Density(Parametrisation(6, values), NormalPrior(2.0), noise)
-        check_density(density, law, evidence)
+        check_density(density, law, observations)
 
     for shape in ((), (6,)):
         looked_at(lambda theta: theta, Shaped(shape))

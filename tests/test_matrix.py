@@ -313,7 +313,7 @@ def test_a_small_loop_that_is_hardly_ever_left_walked_on_a_sparse_system(kind):
     rng = np.random.default_rng(11)
     walk = Walk(target, None, rng)
     walk.walker.least = 2
-    stays = float(np.mean([walk.draw(rng, 1)[0] == 0 for _ in range(DRAWN)]))
+    stays = float(np.mean([walk.draw(rng)[0] == 0 for _ in range(DRAWN)]))
     left_out = walk.diagnostics["proper_only"] == 1.0
     agent = Outcome(covered=not left_out, missed=left_out, share=stays)
     outcomes = [

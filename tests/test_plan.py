@@ -40,8 +40,8 @@ def test_a_plan_is_a_product(plan):
         plan("model = ['env:swirl', 'env:pyramid']\nagent = 'bayes-br'\nepsilon = [0.01, 1]\nseeds = [3, 1]")
     )
     assert len(runs) == 8
-    usual = (("explore", "thompson"), ("infer_noise", False), ("laws", "known"), ("method", "B"), ("optimism", 1))
-    usual += (("prior_mean", 0.0), ("replan", False), ("stated_noise", False))
+    usual = (("explore", "thompson"), ("infer_noise", False), ("laws", "known"), ("method", "B"))
+    usual += (("prior_mean", 0.0), ("replan", False))
     assert runs[0] == RunSettings("env:swirl", "bayes-br", 0.01, 10.0, 100, 3, usual)
     assert {(r.model, r.epsilon, r.seed) for r in runs} == {
         (m, e, s) for m in ("env:swirl", "env:pyramid") for e in (0.01, 1.0) for s in (1, 3)
@@ -52,7 +52,7 @@ def test_what_is_left_out_is_the_default_of_learn(plan):
     runs = runs_of(plan("model = 'env:swirl'\nagent = ['bayes-br', 'rlsvi']"))
     assert [r.seed for r in runs] == 2 * list(range(10))
     assert {(r.epsilon, r.prior_scale, r.episodes) for r in runs} == {(0.01, 10.0, 100), (None, 1.0, 100)}
-    for given in ("optimism = 1", "epsilon = 0.01", "episodes = 100", "infer_noise = false"):
+    for given in ("prior_mean = 0", "epsilon = 0.01", "episodes = 100", "infer_noise = false"):
         assert runs_of(plan(f"model = 'env:swirl'\nagent = ['bayes-br', 'rlsvi']\n{given}")) == runs
 
 
@@ -60,7 +60,7 @@ def test_the_plan_in_the_documentation(plan):
     page = (Path(__file__).parent.parent / "docs" / "plans.md").read_text()
     runs = runs_of(plan(page.split("```toml\n")[1].split("```")[0]))
     assert Counter(run.agent for run in runs) == {"bayes-br": 20, "manifold": 10, "bayes-td": 20, "q-learning": 10}
-    assert {r.epsilon for r in runs if dict(r.options).get("optimism") == 8} == {0.1}
+    assert {r.epsilon for r in runs if dict(r.options).get("explore") == "directed"} == {0.1}
 
 
 def test_equal_runs_are_run_once(plan):
@@ -93,7 +93,7 @@ match = {agent = "bayes-br", epsilon = 1}
 noise_sd = 0.5
 [[override]]
 match = {agent = "rlsvi"}
-optimism = 2
+noise_sd = 2
 """
     found = read_plan(plan(text))
     toys = {r.epsilon: r for r in found.runs if r.agent == "toy"}
@@ -146,11 +146,12 @@ GOOD = "model = 'env:swirl'\nagent = 'bayes-br'\n"
         (GOOD + "episodes = 1.5", "episodes is 1.5"),
         (GOOD + "seeds = -1", "seeds is -1"),
         (GOOD + "seeds = [[1]]", "seeds is [1]"),
-        (GOOD + "optimism = inf", "optimism is inf"),
-        (GOOD + "optimism = 0", "optimism is 0: give a whole number"),
+        (GOOD + "concentration = inf", "concentration is inf"),
+        (GOOD + "optimism = 8", 'unknown key "optimism": a plan takes model, agent, '),
+        ("model = 'env:swirl'\nagent = 'bayes-td-en'\nmembers = 0", "members is 0: give a whole number"),
         (GOOD + "method = 'C'", 'method is "C": give A'),
-        (GOOD + "optimism = 2020-01-01", "optimism is datetime"),
-        (GOOD + f"seeds = {list(range(2000))}\noptimism = {list(range(2000))}", "4,000,000 runs are above 200,000"),
+        (GOOD + "concentration = 2020-01-01", "concentration is datetime"),
+        (GOOD + f"seeds = {list(range(2000))}\nprior_mean = {list(range(2000))}", "4,000,000 runs are above 200,000"),
         (GOOD + "epsilon = 0.1\nnoise_sd = 0.1", "gives epsilon and noise_sd"),
         (GOOD + "infer_noise = true\nnoise_sd = 0.1", "gives noise_sd and infer_noise"),
         (GOOD + "override = 3", "write [[override]]"),
@@ -186,7 +187,7 @@ def test_files_that_are_no_text_are_refused(tmp_path):
         runs_of(tmp_path / "q.toml")
 
 
-OTHERS = (("optimism", 1), ("prior_mean", 0.0), ("replan", False))
+OTHERS = (("prior_mean", 0.0), ("replan", False))
 RUN = RunSettings("env:deep-sea?depth=5", "bayes-td", 0.01, 10.0, 100, 3, OTHERS)
 
 
@@ -201,12 +202,12 @@ def test_names_are_functions_of_the_settings_alone():
         {"episodes": 101},
         {"seed": 30},
         {"options": ()},
-        {"options": (("optimism", 8),)},
+        {"options": (("prior_mean", 8.0),)},
     ]
     names = {file_name(replace(RUN, **change)) for change in [{}, *changes]}
     assert len(names) == len(changes) + 1
-    same = (("optimism", 1.0), ("prior_mean", 0), ("replan", False))
-    assert file_name(replace(RUN, options=same)) == file_name(RUN), "1 and 1.0 are one setting"
+    same = (("prior_mean", 0), ("replan", False))
+    assert file_name(replace(RUN, options=same)) == file_name(RUN), "0 and 0.0 are one setting"
     code = f"from bellmanifold_lab.sweeps.plan import RunSettings; print({RUN!r}.identity)"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert other.stdout.strip() == RUN.identity, "another process finds the same name"
@@ -217,7 +218,7 @@ def test_names_are_functions_of_the_settings_alone():
 
 
 def test_settings_survive_a_round_trip():
-    others = (("noise_sd", 1.0), ("optimism", 1), ("replan", False))
+    others = (("noise_sd", 1.0), ("replan", False))
     for run in (RUN, RunSettings("env:swirl", "psrl", None, None, 5, 0, others)):
         entry = json.loads(json.dumps(run.to_dict()))
         assert RunSettings.from_dict(entry) == make_settings(entry) == run

@@ -11,24 +11,17 @@ from problems import all_policies, chain, closure, random_problem
 from scipy.sparse import csc_array
 
 from bellmanifold import envs
-from bellmanifold._util.limits import ROUTES
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.posteriors.estimated import Estimate, ratio, resolution_of
+from bellmanifold.posteriors.most_probable import ALL, TooManyRoutesError, largest_error, most_probable_routes
 from bellmanifold.posteriors.policies import (
-    ALL,
-    ALWAYS,
     SMALL,
     PolicyTable,
-    TooManyRoutesError,
     _all_reach_goal,
-    _Beginning,
-    _Best,
     action_probabilities,
     entries,
     improper_mass,
     improper_mass_model,
-    largest_error,
-    most_probable_routes,
     policy_probability,
     weights_of,
 )
@@ -332,34 +325,15 @@ def megabytes(call, *arguments):
         tracemalloc.stop()
 
 
-def test_more_routes_than_memory_holds_are_refused_early(monkeypatch):
-    """Deep sea 13 has 8,192 routes; 20,000 numbers are 160 kB, and three lists of twice as many are held."""
-    model = envs.deep_sea(13)
-    monkeypatch.setenv(ROUTES.variable, "20000")
-    remedy = f"top is {10**8}: .* 20,000 numbers: give a smaller top, or set {ROUTES.variable}"
-    with pytest.raises(TooManyRoutesError, match=remedy):
-        most_probable_routes(model, knowing_nothing(model), 10**8)
-    assert megabytes(most_probable_routes, model, knowing_nothing(model), 10**8) < 1.5
-
-
-def test_few_routes_are_listed_whatever_they_take(monkeypatch):
-    """The default of --top is never refused; without any room as many beginnings are kept as routes are asked for."""
-    model = envs.deep_sea(11)
-    expected = most_probable_routes(model, knowing_nothing(model), ALWAYS)
-    monkeypatch.setenv(ROUTES.variable, "1")
-    assert most_probable_routes(model, knowing_nothing(model), ALWAYS) == expected
-    with pytest.raises(TooManyRoutesError):
-        most_probable_routes(model, knowing_nothing(model), ALWAYS + 1)
-
-
 def test_all_routes_or_none(monkeypatch):
-    """256 of them, of 8 moves: 32 + 16 numbers each, up to twice the limit."""
+    """Deep sea 8 has 256 routes. More are refused where they are asked for, and left out of a list of fewer."""
     model = envs.deep_sea(8)
-    monkeypatch.setenv(ROUTES.variable, str(256 * 48 // 2 + 1))
-    assert len(most_probable_routes(model, knowing_nothing(model), ALL)) == 256
-    monkeypatch.setenv(ROUTES.variable, str(256 * 48 // 2 - 1))
-    with pytest.raises(TooManyRoutesError):
-        most_probable_routes(model, knowing_nothing(model), ALL)
+    every = most_probable_routes(model, knowing_nothing(model), ALL)
+    assert len(every) == 256
+    monkeypatch.setattr("bellmanifold.posteriors.most_probable.MOST_ROUTES", 255)
+    with pytest.raises(TooManyRoutesError, match="top is 256, and there are more than 255 routes"):
+        most_probable_routes(model, knowing_nothing(model), 256)
+    assert most_probable_routes(model, knowing_nothing(model), 255) == every[:255]
 
 
 def test_many_actions_take_no_more_memory_than_few():
@@ -514,65 +488,3 @@ def test_the_largest_error_is_that_of_an_action_or_of_a_route():
     chance = from_moves("chance", moves | {("a", "x"): Move(-1.0, {"b": 0.5, "goal": 0.5})}, start="a")
     assert [most_probable_routes(one, sure, 4) is None for one in (model, spread, chance)] == [False, True, True]
     assert largest_error(chance, sure, 4) == error
-
-
-def beginnings(count, moves=1):
-    """The least probable first; they share six rows: 32 numbers, two for each move, and 6 once."""
-    rows = np.arange(6)
-    return [_Beginning((k,) * moves, (0,), rows, 1.0, 0.1 + 0.01 * k) for k in range(count)]
-
-
-def test_twice_as_many_beginnings_are_held_before_some_are_dropped(rng):
-    """Three are kept: with the sixth the least probable three go; those that are equally probable by their pairs."""
-    best, every = _Best(3, 3, 10**6), beginnings(6)
-    held = []
-    for one in every:
-        best.add(one)
-        held.append((len(best.kept), best.numbers))
-    assert held == [(1, 40), (2, 74), (3, 108), (4, 142), (5, 176), (3, 108)]
-    assert best.in_order() == every[:2:-1]
-    equal = [_Beginning(pairs, (0,), np.arange(2), 1.0, 0.5) for pairs in ((2,), (0, 7), (1,))]
-    few = _Best(2, 2, 10**6)
-    for one in equal:
-        few.add(one)
-    assert few.numbers == (32 + 2 + 2) + (32 + 4 + 2) + (32 + 2 + 2), "rows of their own are counted each"
-    assert [one.pairs for one in few.in_order()] == [(0, 7), (1,)]
-    assert few.numbers == 38 + 36
-
-
-@pytest.mark.parametrize(
-    ("room", "asked", "added", "kept", "after"),
-    [
-        (108, 2, 6, 6, 108),
-        (108, 2, 7, 3, 108),
-        (107, 2, 7, 2, 107),
-        (122, 2, 7, 7, 122),
-        (122, 2, 8, 3, 122),
-        (108, 5, 7, 5, 176),
-        (108, ALWAYS, 7, 7, 244),
-    ],
-)
-def test_what_memory_holds_of_the_beginnings(room, asked, added, kept, after):
-    """40, 74, 108, ... numbers: beyond twice the room as many are kept as fit it, but all that are asked for; then
-    these are the room."""
-    best, every = _Best(100, asked, room), beginnings(added)
-    for one in every:
-        best.add(one)
-    assert (len(best.kept), best.room) == (kept, after)
-    assert best.numbers == 40 + 34 * (kept - 1)
-    assert best.in_order() == every[::-1][:kept]
-
-
-def test_routes_that_are_asked_for_and_do_not_fit_are_refused():
-    """From 1,001 on; if fewer are there, all of these have to fit."""
-    best = _Best(100, ALWAYS + 1, 108)
-    for one in beginnings(6):
-        best.add(one)
-    with pytest.raises(TooManyRoutesError, match="top is 1001: that many routes take more than 108 numbers"):
-        best.add(beginnings(7)[-1])
-    enough = _Best(3, ALWAYS + 1, 108)
-    for one in beginnings(3, moves=5):
-        enough.add(one._replace(bound=0.01))
-    for one in beginnings(3):
-        enough.add(one)
-    assert (len(enough.kept), enough.numbers) == (3, 108), "those of five moves went: 48 + 42 + 42 numbers"

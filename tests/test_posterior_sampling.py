@@ -11,7 +11,6 @@ from scipy import stats
 import bellmanifold as bm
 from bellmanifold import envs
 from bellmanifold._util.jax_setup import random_key
-from bellmanifold._util.limits import ROUTES
 from bellmanifold.agents import sources
 from bellmanifold.agents.posterior_sampling import PosteriorSampling
 from bellmanifold.agents.registry import make_agent
@@ -20,7 +19,7 @@ from bellmanifold.agents.sources import Pool
 from bellmanifold.agents.walking import Walk
 from bellmanifold.chart.batch import LIMITS, ChartLimits, known_chart
 from bellmanifold.envs.building import Move, from_moves
-from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.errors import UnsupportedError
 from bellmanifold.learning.episodes import run_episodes
 from bellmanifold.posteriors.batch_walk import BatchWalker, evaluate
 from bellmanifold.posteriors.coordinates import Coordinates
@@ -148,8 +147,7 @@ def test_relaxed_walks_turn_their_residuals_often(standing):
 
 @pytest.mark.usefixtures("standing")
 def test_chains_take_turns():
-    """Chains that stand still are played one after the other, also when more becomes known in between; an optimist
-    plays the best of those whose turn it is."""
+    """Chains that stand still are played one after the other, also when more becomes known in between."""
     model, rng = envs.deep_sea(3), np.random.default_rng(0)
     agent = walking(model, SamplingSettings(epsilon=0.0), [0, 2])
     agent.policy(rng)
@@ -158,15 +156,13 @@ def test_chains_take_turns():
     assert len(set(values)) == 4
     played = [values.index(walk._drawn.at_start)]
     for _ in range(4):
-        walk.draw(rng, 1)
+        walk.draw(rng)
         played.append(values.index(walk._drawn.at_start))
     assert sorted(played[:4]) == [0, 1, 2, 3]
     assert played[4] == played[0]
     later = Walk(walk.target, walk.walker.chart, rng, walk)
-    later.draw(rng, 1)
+    later.draw(rng)
     assert later._drawn.at_start == values[played[1]]
-    later.draw(rng, 2)
-    assert later._drawn.at_start == max(values[played[2]], values[played[3]])
 
 
 @pytest.mark.slow
@@ -280,7 +276,7 @@ def other_world(model, kept, rng):
     return changed
 
 
-EXACT, RELAXED = SamplingSettings(epsilon=0.0), SamplingSettings(epsilon=0.1, optimism=4)
+EXACT, RELAXED = SamplingSettings(epsilon=0.0), SamplingSettings(epsilon=0.1)
 DIRECTED = SamplingSettings(epsilon=0.0, explore="directed")
 
 
@@ -361,18 +357,6 @@ def test_points_that_were_weighed_before_stay():
     assert pool.effective <= len(pool.probability)
 
 
-def test_optimism_plays_the_most_promising_draw():
-    """Of M draws the best is played: the best of three equally probable ones with probability 1 - (2/3)^M. 2,000 plays,
-    5 standard deviations: false alarm 6e-7 a number."""
-    pool = Pool(np.array([[0, 1, 2]]), np.array([1.0, 3.0, 2.0]), np.full(3, 1 / 3), 3.0, np.zeros(3))
-    rng, plays = np.random.default_rng(0), 2000
-    source = sources.WeighedPoints(pool, np.ones(3, dtype=bool), envs.two_state())
-    for optimism in (1, 2, 8):
-        share = np.mean([source.draw(rng, optimism)[0] == 1 for _ in range(plays)])
-        exact = 1 - (2 / 3) ** optimism
-        assert share == pytest.approx(exact, abs=5 * np.sqrt(exact * (1 - exact) / plays))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("agent", ["manifold", "bayes-br"])
 @pytest.mark.parametrize("model", [envs.deep_sea(4), envs.swirl(3), envs.pyramid(3)], ids=lambda m: m.name)
@@ -384,7 +368,7 @@ def test_learns(agent, model):
 def test_random_cycles_are_walked_sparsely():
     """49 states, slippery: too many for elimination; every pair that is played belongs to its state."""
     model = envs.grid(7, 7, slip=0.1)
-    agent = make_agent("manifold", model, {"optimism": 2})
+    agent = make_agent("manifold", model)
     played = run_episodes(model, agent, 2, seed=0)
     assert agent.diagnostics["frontier"] > 0
     for episode in played:
@@ -407,7 +391,7 @@ def test_noise():
         run_episodes(model, agent, 80, seed=0)
         value = [agent.policy(np.random.default_rng(k))[0] for k in range(10)]
         assert all(model.pair_name(pair)[1] == "right" for pair in value)
-    with pytest.raises(UnsupportedError, match="use bayes-br with stated_noise=True"):
+    with pytest.raises(UnsupportedError, match="use bayes-br with noise_sd or infer_noise=True"):
         make_agent("manifold", model)
 
 
@@ -417,8 +401,6 @@ def test_a_loop_that_pays_is_refused():
     agent = having_seen(model, SamplingSettings(epsilon=0.0), [0])
     with pytest.raises(UnsupportedError, match="exact posterior does not exist: use the agent bayes-br"):
         agent.policy(np.random.default_rng(0))
-    with pytest.raises(BadInputError, match="optimism"):
-        PosteriorSampling(envs.deep_sea(3), SamplingSettings(method="A", optimism=2))
     with pytest.raises(UnsupportedError, match="method B"):
         PosteriorSampling(envs.deep_sea(3, slip=0.1), SamplingSettings(method="A"))
     with pytest.raises(UnsupportedError, match="single start"):
@@ -431,9 +413,8 @@ def test_method_a_refuses_more_routes_than_memory_holds(monkeypatch):
     agent = having_seen(model, SamplingSettings(epsilon=1.0, method="A"), [0])
     agent.policy(np.random.default_rng(0))
     assert agent.diagnostics == {"routes": 256.0}
-    monkeypatch.setenv(ROUTES.variable, "1000")
+    for module in ("posteriors.most_probable", "agents.posterior_sampling"):
+        monkeypatch.setattr(f"bellmanifold.{module}.MOST_ROUTES", 255)
     agent = having_seen(model, SamplingSettings(epsilon=1.0, method="A"), [0])
-    with pytest.raises(
-        UnsupportedError, match=f"1,000 numbers: use method B, or set {ROUTES.variable} if memory allows$"
-    ):
+    with pytest.raises(UnsupportedError, match=r"there are more than 255: use method B$"):
         agent.policy(np.random.default_rng(0))

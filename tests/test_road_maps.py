@@ -191,7 +191,7 @@ def test_trials_that_save_nothing_are_left_out(cli, files):
 
 def test_an_agent_without_an_option_names_those_that_have_it():
     with pytest.raises(BadInputError, match=r"or use one that has it: .*bayes-br"):
-        bm.learn(bm.envs.two_state(), "manifold", stated_noise=True)
+        bm.learn(bm.envs.two_state(), "manifold", infer_noise=True)
 
 
 def test_learning_needs_costs_and_says_what_regret_is(cli, files):

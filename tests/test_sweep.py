@@ -21,6 +21,7 @@ import xarray as xr
 from test_agents import Masked
 from toy_agents import TOY, play_here, record_run
 
+from bellmanifold._util.limits import BYTES
 from bellmanifold.agents.registry import AGENTS, find_agent
 from bellmanifold.cli.main import run as command
 from bellmanifold.errors import BadInputError, BellmanifoldError, DiskError, StoppedError
@@ -631,7 +632,7 @@ def test_a_bar_on_a_terminal(tmp_path):
 
 def test_a_dry_run_of_what_is_done_counts_it_and_says_what_matched_nothing(tmp_path, capfd):
     plan, out = write_plan(tmp_path, count=2), tmp_path / "out"
-    plan.write_text(plan.read_text() + "[[override]]\nmatch = {agent = 'rlsvi'}\noptimism = 2\n")
+    plan.write_text(plan.read_text() + "[[override]]\nmatch = {agent = 'rlsvi'}\nnoise_sd = 2\n")
     sweep(read_plan(plan), out, play_here)
     capfd.readouterr()
     assert command(["sweep", str(plan), "--out", str(out), "--dry-run"]) == 0
@@ -692,8 +693,8 @@ def test_results_of_other_problems_and_other_formats_are_not_believed(tmp_path):
 
 def test_an_array_too_large_to_be_read_is_refused(monkeypatch):
     content = encode(record_run(toy(episodes=300)))
-    monkeypatch.setenv("BELLMANIFOLD_MAX_BYTES", "1000")
-    with pytest.raises(BadInputError, match="an array is larger than 1000 bytes: set BELLMANIFOLD_MAX_BYTES"):
+    monkeypatch.setattr("bellmanifold.learning.netcdf.BYTES", replace(BYTES, default=1000))
+    with pytest.raises(BadInputError, match=r"an array: .* bytes are above 1,000: .*BELLMANIFOLD_MAX_SIZE"):
         decode(content)
 
 

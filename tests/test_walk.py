@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bellmanifold import envs
-from bellmanifold._util.progress import Meter, _listening
+from bellmanifold._util.progress import CallProgress, _listening
 from bellmanifold.chart.batch import BatchChart, batch_chart
 from bellmanifold.envs.building import Move, from_moves
 from bellmanifold.errors import UnsupportedError
@@ -241,8 +241,8 @@ def test_a_round_adds_up_the_moments_of_its_steps(rng):
     assert found.moments.weight.tolist() == [4.0] * 3
 
 
-class Heard(Meter):
-    """A meter that keeps how many steps it was told to expect."""
+class Heard(CallProgress):
+    """It keeps how many steps were expected."""
 
     def __init__(self):
         super().__init__("walk", None)

@@ -127,7 +127,7 @@ def compared(kind: str, index: int) -> Row:
             self.memory = Memory(model)
 
         def policy(self, rng: np.random.Generator) -> np.ndarray:
-            return unseen(self.memory).towards_news(model.pair_start[:-1].copy(), rng)
+            return unseen(self.memory).towards_frontier(model.pair_start[:-1].copy(), rng)
 
         def observe(self, pairs: np.ndarray, rewards: np.ndarray) -> None:
             self.memory.add(pairs, rewards)

@@ -46,7 +46,7 @@ class Density(NamedTuple):
         return self.parametrisation.dimension + self.noise.dimension
 
 
-class Evidence(NamedTuple):
+class Observations(NamedTuple):
     """The observations as arrays.
 
     Attributes:
@@ -60,20 +60,20 @@ class Evidence(NamedTuple):
     width: Float[Array, "*chains pairs"]
 
 
-def kernel_evidence(target: Target) -> Evidence:
-    """Evidence with each observed pair once, and the width of its kernel."""
-    return Evidence(*(array[0] for array in kernel_evidences([target])))
+def kernel_observations(target: Target) -> Observations:
+    """Observations with each observed pair once, and the width of its kernel."""
+    return Observations(*(array[0] for array in kernel_observations_by_chain([target])))
 
 
-def kernel_evidences(targets: Sequence[Target]) -> Evidence:
-    """Kernel evidence for several chains, each with its own target, along a leading axis."""
+def kernel_observations_by_chain(targets: Sequence[Target]) -> Observations:
+    """Kernel observations for several chains, each with its own target, along a leading axis."""
     observed, reward = (np.stack([getattr(target, name) for target in targets]) for name in ("observed", "reward"))
     width = np.where(observed, np.stack([target.scale for target in targets]), 1.0)
-    return Evidence(*map(jnp.asarray, (reward[..., None], observed[..., None], width)))
+    return Observations(*map(jnp.asarray, (reward[..., None], observed[..., None], width)))
 
 
-def noisy_evidence(data: Dataset) -> Evidence:
-    """Evidence with every visit of every pair."""
+def noisy_observations(data: Dataset) -> Observations:
+    """Observations with every visit of every pair."""
     pairs = data.model.n_pairs
     columns = 1 << int(max(1, data.count.max(initial=1)) - 1).bit_length()
     order = np.argsort(data.pair, kind="stable")
@@ -82,25 +82,25 @@ def noisy_evidence(data: Dataset) -> Evidence:
     reward, seen = np.zeros((pairs, columns)), np.zeros((pairs, columns), dtype=bool)
     reward[data.pair[order], column] = data.reward[order]
     seen[data.pair[order], column] = True
-    return Evidence(jnp.asarray(reward), jnp.asarray(seen), jnp.ones(pairs))
+    return Observations(jnp.asarray(reward), jnp.asarray(seen), jnp.ones(pairs))
 
 
-def for_chains(evidence: Evidence, chains: int) -> Evidence:
-    """The same evidence for each of several chains, along a new leading axis."""
-    return Evidence(*(jnp.broadcast_to(array, (chains, *array.shape)) for array in evidence))
+def for_chains(observations: Observations, chains: int) -> Observations:
+    """The same observations for each of several chains, along a new leading axis."""
+    return Observations(*(jnp.broadcast_to(array, (chains, *array.shape)) for array in observations))
 
 
 def log_posterior(
-    density: Density, law: Transitions, position: Float[Array, "dimension *chains"], evidence: Evidence
+    density: Density, law: Transitions, position: Float[Array, "dimension *chains"], observations: Observations
 ) -> Float[Array, "*chains"]:
     """Unnormalised log posterior density of (theta, psi), for one chain or for several along the last axis."""
     theta, psi = jnp.split(position, [density.parametrisation.dimension])
     expected = residuals(law, _each(density.parametrisation.values)(theta))
-    eta = jnp.broadcast_to(evidence.width * _each(density.noise.scale)(psi), expected.shape)[:, None]
-    w = (evidence.reward - expected[:, None]) / eta
+    eta = jnp.broadcast_to(observations.width * _each(density.noise.scale)(psi), expected.shape)[:, None]
+    w = (observations.reward - expected[:, None]) / eta
     pair = jnp.broadcast_to(jnp.expand_dims(jnp.arange(len(expected)), tuple(range(1, w.ndim))), w.shape)
     terms = density.noise.log_density(pair, w) - jnp.log(eta)
-    likelihood = jnp.sum(jnp.where(evidence.seen, terms, 0.0), axis=(0, 1))
+    likelihood = jnp.sum(jnp.where(observations.seen, terms, 0.0), axis=(0, 1))
     return _each(density.prior.log_density)(theta) + _each(density.noise.log_prior)(psi) + likelihood
 
 
@@ -116,17 +116,17 @@ def starting_point(density: Density, key: PRNGKeyArray) -> Float[Array, "dimensi
     return jnp.append(theta, jax.random.normal(key_psi, (density.noise.dimension,)))
 
 
-def check_density(density: Density, law: Transitions, evidence: Evidence) -> None:
+def check_density(density: Density, law: Transitions, observations: Observations) -> None:
     """Refuse a density that cannot be hashed, or whose value or gradient is not finite at a starting point."""
     try:
         hash(density)
     except TypeError as error:
         raise BadInputError(f"prior, noise and Q_theta must be hashable: {error}: use a frozen dataclass") from None
     shape = density.noise.scale(jnp.zeros(density.noise.dimension)).shape
-    if shape not in ((), evidence.width.shape):
+    if shape not in ((), observations.width.shape):
         raise BadInputError(f"the noise scale has shape {shape}: make it a number, or one for each pair")
     start = starting_point(density, jax.random.key(0))
-    value, gradient = jax.jit(jax.value_and_grad(lambda x: log_posterior(density, law, x, evidence)))(start)
+    value, gradient = jax.jit(jax.value_and_grad(lambda x: log_posterior(density, law, x, observations)))(start)
     if not (bool(jnp.isfinite(value)) and bool(jnp.isfinite(gradient).all())):
         raise BadInputError(
             "the log posterior or its gradient is not finite at a draw from the prior: "

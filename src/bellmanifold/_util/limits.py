@@ -1,7 +1,8 @@
 """Limits on sizes, checked before work begins.
 
 Sizes come from files, options and plans; a digit too many should be reported at once, not after hours by a machine that
-has run out of memory. The defaults suit a machine with 4 GB; an environment variable raises each of them.
+has run out of memory. The defaults suit a machine with 4 GB. On a larger one two environment variables raise them: one
+for the size of problems, and of the files that hold them, one for the numbers held at a time.
 """
 
 from __future__ import annotations
@@ -14,42 +15,53 @@ from bellmanifold.errors import BadInputError, quote
 
 @dataclass(frozen=True)
 class Limit:
-    """The largest allowed number of some unit; an environment variable overrides the default."""
+    """The largest allowed number of some unit.
 
-    variable: str
+    Attributes:
+        default: the limit, unless the environment variable says otherwise.
+        unit: what is counted.
+        variable: the environment variable; empty if the limit is fixed.
+        each: if not 0, the variable can only raise the limit: to this many for each one that it allows.
+    """
+
     default: int
     unit: str
+    variable: str = ""
+    each: int = 0
 
     @property
     def value(self) -> int:
         """The limit in force."""
-        given = os.environ.get(self.variable)
+        given = os.environ.get(self.variable) if self.variable else None
         if given is None:
             return self.default
         if not given.isascii() or not given.isdigit() or len(given) > 18:
-            raise BadInputError(f"{self.variable} is {quote(given)}: give a whole number of {self.unit}")
-        return int(given)
+            raise BadInputError(f"{self.variable} is {quote(given)}: give a whole number")
+        return max(self.default, int(given) * self.each) if self.each else int(given)
+
+    def remedy(self, count: int) -> str:
+        """How to allow this many."""
+        if not self.variable:
+            return "make it smaller"
+        least = f" to {-(-count // self.each)} or more" if self.each else ""
+        return f"make it smaller, or set {self.variable}{least} if memory allows"
 
     def require(self, count: int, what: str) -> None:
         """Raise if a count exceeds the limit."""
         if count > self.value:
-            raise BadInputError(
-                f"{what}: {count:,} {self.unit} are above {self.value:,}: make it smaller, "
-                f"or set {self.variable} if memory allows"
-            )
+            raise BadInputError(f"{what}: {count:,} {self.unit} are above {self.value:,}: {self.remedy(count)}")
 
 
-BYTES = Limit("BELLMANIFOLD_MAX_BYTES", 2**30, "bytes")
-"""Size of a file, also after decompression."""
+SIZE = Limit(10_000_000, "pairs and successors", "BELLMANIFOLD_MAX_SIZE")
+"""Size of a problem."""
+BYTES_OF_ONE = 100
+BYTES = Limit(BYTES_OF_ONE * SIZE.default, "bytes", SIZE.variable, BYTES_OF_ONE)
+"""Size of a file, also after decompression: so many bytes for each pair and successor of the largest problem."""
 TEXT_SHARE = 16
 """Text files must be this many times smaller than others: parsed, they take up to thirty times their bytes."""
-SIZE = Limit("BELLMANIFOLD_MAX_SIZE", 10_000_000, "pairs and successors")
-"""Size of a problem."""
-RUNS = Limit("BELLMANIFOLD_MAX_RUNS", 200_000, "runs")
-"""Runs of a plan, of `learn` and of `reproduce`."""
-NUMBERS = Limit("BELLMANIFOLD_MAX_NUMBERS", 2**28, "numbers")
+NUMBERS = Limit(2**28, "numbers", "BELLMANIFOLD_MAX_NUMBERS")
 """Numbers that a computation holds at a time, roughly."""
-ROUTES = Limit("BELLMANIFOLD_MAX_ROUTES", 2**25, "numbers")
-"""Size of the comparison of partial routes: their moves, and the policies that agree with them."""
-WORKERS = Limit("BELLMANIFOLD_MAX_WORKERS", 256, "processes")
+RUNS = Limit(200_000, "runs")
+"""Runs of a plan, of `learn` and of `reproduce`."""
+WORKERS = Limit(256, "processes")
 """Processes that `sweep` and `reproduce` start."""

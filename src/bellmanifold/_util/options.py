@@ -15,7 +15,7 @@ from typing import Literal, get_args
 KernelName = Literal["gaussian", "uniform"]
 LawsName = Literal["known", "deterministic", "dirichlet"]
 Method = Literal["vi", "pi", "lp"]
-SWITCHES = ("infer_noise", "proper_only", "costs_only", "stated_noise")
+SWITCHES = ("infer_noise", "proper_only", "costs_only")
 """Options that are on or off."""
 CHOICES = {"kernel": KernelName, "laws": LawsName, "method": Method}
 """Options whose value is one of a few words."""

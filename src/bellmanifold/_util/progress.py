@@ -1,7 +1,7 @@
 """Progress of long calls: a bar with an estimate of the remaining time.
 
 Code that works reports its progress, `expect("points", 4096)` and `advance("points", 1024)`, without knowing whether it
-is shown. It is shown only if a call has opened a meter (`show_progress`), and not in the first two seconds. A terminal
+is shown. It is shown only if a call has asked for it (`show_progress`), and not in the first two seconds. A terminal
 gets a bar on stderr, which disappears at the end; a notebook gets a line that is updated in place and finally shows the
 time taken; elsewhere nothing is shown unless `progress=True` asks for lines on stderr. Results never depend on it.
 
@@ -90,7 +90,7 @@ class Display:
         """End, because the work has finished or because it was interrupted."""
 
 
-class Meter:
+class CallProgress:
     """A count of work that is shown on a display, unless that is None, once the work has taken a while."""
 
     def __init__(self, title: str, display: Display | None, patience: float = PATIENCE) -> None:
@@ -100,7 +100,7 @@ class Meter:
         self.timer: Timer | None = None
         self.lock = Lock()
 
-    def __enter__(self) -> Meter:
+    def __enter__(self) -> CallProgress:
         if isinstance(self.display, Bar | Cell):  # a timer shows them even if no count arrives
             self.timer = Timer(self.patience, self._show)
             self.timer.daemon = True
@@ -216,21 +216,21 @@ class Lines(Display):
             remark(f"{self.title}: {count.words()}" if count.unit else f"{self.title} ...")
 
 
-_current: ContextVar[Meter | None] = ContextVar("meter", default=None)
+_current: ContextVar[CallProgress | None] = ContextVar("progress", default=None)
 
 
 def expect(unit: str, total: float | int | None, done: float | int = 0) -> None:
     """Announce a unit of work, its expected total (None if unknown), and how much of it is done."""
-    meter = _current.get()
-    if meter is not None:
-        meter.expect(unit, total, done)
+    current = _current.get()
+    if current is not None:
+        current.expect(unit, total, done)
 
 
 def advance(unit: str, by: float | int = 1) -> None:
     """Report progress in a unit."""
-    meter = _current.get()
-    if meter is not None:
-        meter.advance(unit, by)
+    current = _current.get()
+    if current is not None:
+        current.advance(unit, by)
 
 
 @contextmanager
@@ -243,7 +243,7 @@ def show_progress(title: str, progress: bool | None = None) -> Iterator[None]:
     if _current.get() is not None and progress is not False:
         yield
         return
-    with _listening(Meter(title, None if progress is False else _display(bool(progress)))):
+    with _listening(CallProgress(title, None if progress is False else _display(bool(progress)))):
         yield
 
 
@@ -255,17 +255,17 @@ def show_count(title: str, unit: str, total: int, progress: bool | None = None) 
     """
     require_flags(progress=progress)
     outer = _current.get() is not None or progress is False
-    meter = Meter(title, None if outer else _display(bool(progress)))
-    with meter, _listening(Meter("", None)):
-        meter.expect(unit, total)
-        yield lambda by=1: meter.advance(unit, by)
+    current = CallProgress(title, None if outer else _display(bool(progress)))
+    with current, _listening(CallProgress("", None)):
+        current.expect(unit, total)
+        yield lambda by=1: current.advance(unit, by)
 
 
 @contextmanager
-def _listening(meter: Meter) -> Iterator[None]:
-    token = _current.set(meter)
+def _listening(current: CallProgress) -> Iterator[None]:
+    token = _current.set(current)
     try:
-        with meter:
+        with current:
             yield
     finally:
         _current.reset(token)

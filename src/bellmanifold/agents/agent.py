@@ -28,7 +28,7 @@ class Agent(Protocol):
 class SeesMoves(Protocol):
     """An agent that is shown every move."""
 
-    def moved(self, pair: int, reward: float, landing: int, playable: Int[np.ndarray, "actions"]) -> None:
+    def moved(self, pair: int, reward: float, next_state: int, playable: Int[np.ndarray, "actions"]) -> None:
         """Take note of a move: the pair, its reward, the next state and the pairs playable there (none at the goal)."""
 
 
@@ -108,7 +108,7 @@ class TakesLandings(Protocol):
     """An agent that takes the next state of a pair to be its law: to it, a state that repeats closes a loop."""
 
     @property
-    def takes_landings(self) -> bool:
+    def takes_next_as_law(self) -> bool:
         """Whether it does."""
 
 
@@ -117,9 +117,9 @@ def is_shown_laws(agent: object) -> bool:
     return bool(getattr(agent, "shown_laws", True))
 
 
-def takes_landings(agent: object) -> bool:
+def takes_next_as_law(agent: object) -> bool:
     """Whether an agent takes landings to be laws; no unless it says so."""
-    return bool(getattr(agent, "takes_landings", False))
+    return bool(getattr(agent, "takes_next_as_law", False))
 
 
 def _having(member: str) -> Any:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Int
 
+from bellmanifold._util.extras import require_extra
 from bellmanifold.errors import BadInputError, kind_of_value
 from bellmanifold.mdp.graph import levels
 from bellmanifold.problem.builder import assemble
@@ -32,7 +33,7 @@ class Step(NamedTuple):
     """The outcome of a move: its reward, the next state (`n_states` is the goal), and whether it was cut off."""
 
     reward: float
-    landing: int
+    next_state: int
     cut_off: bool = False
 
 
@@ -100,6 +101,7 @@ class SteppedWorld:
 
     def __init__(self, env: Any, model: SSP | None = None) -> None:
         """Wrap an environment; `model` may have its pairs in another order (as `with_action_order` returns them)."""
+        require_extra("gym", "a Gymnasium environment")
         from bellmanifold.io.gymnasium import from_gymnasium, has_table, label_of
         from bellmanifold.io.numbered import numbered
 
@@ -131,8 +133,8 @@ class SteppedWorld:
         observation, reward, terminated, truncated, info = answer
         if not np.isfinite(float(reward)):
             raise BadInputError(f"gym:{self.label}: action {action} paid {reward}: rewards must be finite numbers")
-        landing = self.model.n_states if terminated else self._see(observation, info)
-        return Step(float(reward), landing, bool(truncated))
+        next_state = self.model.n_states if terminated else self._see(observation, info)
+        return Step(float(reward), next_state, bool(truncated))
 
     def playable(self, state: int) -> Int[np.ndarray, "actions"]:
         """The pairs of the state that its most recent mask allows."""

@@ -1,26 +1,29 @@
-"""What is news to an agent, and the shortest way to it.
+"""The frontier of what an agent knows, and the shortest way to it.
 
-`Knowledge` says which pairs have known laws and which are *news*, that is, would be informative if they were played. At
-present these are the pairs that were never played (`unseen`); other kinds of uncertainty, such as the mean of a noisy
-reward or a law seen only a few times, could enter as another mask, since a pair may be both known and news.
+`Knowledge` says which pairs have known laws and which are on the *frontier*, that is, would be informative if they were
+played. At present these are the pairs that were never played (`unseen`); other kinds of uncertainty, such as the mean
+of a noisy reward or a law seen only a few times, could enter as another mask, since a pair may be both known and on the
+frontier.
 
-**The way** to news is a shortest path problem on the known pairs. A move by a known pair costs 1 and a state with a
-pair that is news is a goal. Where news can no longer be reached, including at the goal of the problem, a whole episode
-is lost, which costs as many moves as there are states:
+**The way** to the frontier is a shortest path problem on the known pairs. A move by a known pair costs 1 and a state
+with a pair on the frontier is a goal. Where the frontier can no longer be reached, including at the goal of the
+problem, a whole episode is lost, which costs as many moves as there are states:
 
-    m(s) = 0                                      if s has a pair that is news,
-    m(s) = n                                      if news cannot be reached from s (n: the number of states),
+    m(s) = 0                                      if s has a pair on the frontier,
+    m(s) = n                                      if the frontier cannot be reached from s (n: the number of states),
     m(s) = min over known pairs i of s of 1 + sum over s' of p_i(s') m(s')   elsewhere.
 
-Every move has a positive cost, and some policy is proper wherever news can be reached, so the solution is unique. If no
-known move is random, breadth-first search finds it, since every way is shorter than n; otherwise policy iteration with
-sweeps in between does, starting from a policy that may come nearer to news in every state. Rewards of known moves do
-not matter: breaking ties between equally short ways by reward would explore last where rewards lure the agent away.
+Every move has a positive cost, and some policy is proper wherever the frontier can be reached, so the solution is
+unique. If no known move is random, breadth-first search finds it, since every way is shorter than n; otherwise policy
+iteration with sweeps in between does, starting from a policy that may come nearer to the frontier in every state.
+Rewards of known moves do not matter: breaking ties between equally short ways by reward would explore last where
+rewards lure the agent away.
 
 **Thompson sampling decides whether to explore, the shortest way decides where.** Before an episode a policy is drawn
-from the posterior. If it cannot meet news on its way from the start, it is played. Otherwise the shortest way to news
-is played in every state; among pairs of a state that are news one is chosen at random; where news cannot be reached the
-draw is played. The decision is made once per episode: deciding anew in every state would mix two plans into a bad one.
+from the posterior. If it cannot meet the frontier on its way from the start, it is played. Otherwise the shortest way
+to the frontier is played in every state; among pairs of a state on the frontier one is chosen at random; where the
+frontier cannot be reached the draw is played. The decision is made once per episode: deciding anew in every state would
+mix two plans into a bad one.
 """
 
 from __future__ import annotations
@@ -49,10 +52,11 @@ STRICTLY = 1e-9
 
 
 class Way(NamedTuple):
-    """The shortest way to news.
+    """The shortest way to the frontier.
 
     Attributes:
-        moves: expected number of known moves; 0 where a pair of the state is news, infinite where none can be reached.
+        moves: expected number of known moves; 0 where a pair of the state is on the
+            frontier, infinite where none can be reached.
         pair: the known pair to play; -1 where `moves` is 0 or infinite.
     """
 
@@ -62,52 +66,52 @@ class Way(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Knowledge:
-    """What an agent knows about the transition laws, and what would be news.
+    """What an agent knows about the transition laws, and which pairs are on the frontier.
 
     Attributes:
         model: states, pairs, starts and the laws of known pairs; other laws are not read.
         known: pairs whose laws are known, shape (pairs,).
-        news: pairs that would be informative, shape (pairs,).
+        frontier: pairs that would be informative, shape (pairs,).
     """
 
     model: SSP
     known: Pairs
-    news: Pairs
+    frontier: Pairs
 
     @cached_property
-    def has_news(self) -> States:
-        """Which states have a pair that is news."""
-        return np.asarray(np.logical_or.reduceat(self.news, self.model.pair_start[:-1]), dtype=np.bool_)
+    def at_frontier(self) -> States:
+        """Which states have a pair on the frontier."""
+        return np.asarray(np.logical_or.reduceat(self.frontier, self.model.pair_start[:-1]), dtype=np.bool_)
 
     @cached_property
     def way(self) -> Way:
-        """The shortest way to news from every state."""
+        """The shortest way to the frontier from every state."""
         successors = np.diff(self.model.next_start)[self.known]
         return _search(self) if (successors == 1).all() else _plan(self)
 
-    def meets_news(self, policy: Policy) -> bool:
-        """Whether a policy may play news on its way from a start; -1 stands for any unknown pair."""
-        telling = (policy < 0) | self.news[policy] | ~self.known[policy]
+    def meets_frontier(self, policy: Policy) -> bool:
+        """Whether a policy may play a pair on the frontier on its way from a start; -1 stands for any unknown pair."""
+        telling = (policy < 0) | self.frontier[policy] | ~self.known[policy]
         return any(telling[state] for state in states_visited(self.model, policy))
 
-    def towards_news(self, otherwise: Policy, rng: np.random.Generator) -> Policy:
-        """The policy that takes the shortest way to news, and plays `otherwise` where none can be reached."""
+    def towards_frontier(self, otherwise: Policy, rng: np.random.Generator) -> Policy:
+        """The policy that takes the shortest way to the frontier, and plays `otherwise` where none can be reached."""
         moves, pair = self.way
-        chance = np.where(self.news, rng.random(self.model.n_pairs), -1.0)
-        policy = np.where(self.has_news, self.model.greedy(chance), pair)
+        chance = np.where(self.frontier, rng.random(self.model.n_pairs), -1.0)
+        policy = np.where(self.at_frontier, self.model.greedy(chance), pair)
         return np.where(np.isfinite(moves), policy, otherwise)
 
 
 def unseen(memory: Memory) -> Knowledge:
-    """What an agent knows, with unplayed pairs as news; laws not given to it are the frequencies it has observed."""
+    """What an agent knows, with unplayed pairs as its frontier; laws not given to it are the observed frequencies."""
     return Knowledge(memory.known_model, memory.observed, ~memory.observed)
 
 
-def news_or_home(memory: Memory, state: int, otherwise: Policy, rng: np.random.Generator) -> Policy:
-    """The way to news if `state` can reach any, otherwise the way home; `otherwise` where neither exists."""
+def frontier_or_home(memory: Memory, state: int, otherwise: Policy, rng: np.random.Generator) -> Policy:
+    """The way to the frontier if `state` can reach it, otherwise the way home; `otherwise` where neither exists."""
     knowledge = unseen(memory)
     if np.isfinite(knowledge.way.moves[state]):
-        return knowledge.towards_news(otherwise, rng)
+        return knowledge.towards_frontier(otherwise, rng)
     home = way_home(knowledge.model, knowledge.known, memory.mean_reward)
     return np.where(home < 0, otherwise, home)
 
@@ -128,27 +132,27 @@ def states_visited(model: SSP, policy: Policy) -> Iterator[int]:
 
 
 def _search(knowledge: Knowledge) -> Way:
-    """Breadth-first search from the states with news, backwards along the moves."""
+    """Breadth-first search from the states at the frontier, backwards along the moves."""
     model = knowledge.model
-    pairs = np.flatnonzero(knowledge.known & ~knowledge.has_news[model.pair_state])
+    pairs = np.flatnonzero(knowledge.known & ~knowledge.at_frontier[model.pair_state])
     landing = model.next_state[model.next_start[pairs]]
-    root = model.n_states + 1  # all states with news as one node; the one before is the goal
-    source = np.where(np.append(knowledge.has_news, False)[landing], root, landing)
+    root = model.n_states + 1  # all states at the frontier as one node; the one before is the goal
+    source = np.where(np.append(knowledge.at_frontier, False)[landing], root, landing)
     backwards = csr_array((np.ones(len(pairs)), (source, model.pair_state[pairs])), shape=(root + 1, root + 1))
     found = dijkstra(backwards, indices=np.array([root]), unweighted=True)[0, :-1]
-    moves = np.where(np.append(knowledge.has_news, False), 0.0, found)
+    moves = np.where(np.append(knowledge.at_frontier, False), 0.0, found)
     ahead = np.full(model.n_pairs, np.inf)
     ahead[pairs] = moves[landing]
-    on_the_way = np.isfinite(moves[:-1]) & ~knowledge.has_news
+    on_the_way = np.isfinite(moves[:-1]) & ~knowledge.at_frontier
     return Way(moves[:-1], np.where(on_the_way, model.greedy(-ahead), -1))
 
 
 def _plan(knowledge: Knowledge) -> Way:
     """Policy iteration on the known pairs."""
     model = knowledge.model
-    policy = steps_towards(model, knowledge.has_news, knowledge.known)
+    policy = steps_towards(model, knowledge.at_frontier, knowledge.known)
     on_the_way = policy >= 0
-    value = np.where(np.append(on_the_way | knowledge.has_news, False), 0.0, float(model.n_states))
+    value = np.where(np.append(on_the_way | knowledge.at_frontier, False), 0.0, float(model.n_states))
     part = _Part(model, np.flatnonzero(knowledge.known & on_the_way[model.pair_state]))
     ending = part.ahead(value)
     for _ in range(MOST_POLICIES if on_the_way.any() else 0):
@@ -161,12 +165,12 @@ def _plan(knowledge: Knowledge) -> Way:
         switched = part.better(played, ahead)
         chosen = part.greedy(ahead) if switched.any() else part.greedy(value)
         policy[part.states] = part.pairs[np.where(switched if switched.any() else better, chosen, played)]
-    moves = np.where(on_the_way | knowledge.has_news, value[:-1], np.inf)
+    moves = np.where(on_the_way | knowledge.at_frontier, value[:-1], np.inf)
     return Way(moves, policy)
 
 
 class _Part:
-    """The known pairs of states on the way to news, as rows of a matrix; values have an entry per state and the goal.
+    """Known pairs of states on the way to the frontier, as rows of a matrix; values have one entry per state and goal.
 
     Attributes:
         pairs, states: their numbers, in ascending order.

@@ -49,9 +49,9 @@ class Memory:
         rows.data /= np.repeat(rows.sum(axis=1), np.diff(rows.indptr))
         return self.model.with_rows(pairs, rows.indptr, rows.indices, rows.data).closed_at_goal()
 
-    def land(self, pair: int, landing: int) -> None:
+    def land(self, pair: int, next_state: int) -> None:
         """Record that a pair led to a state."""
-        self._landings[pair, landing] = self._landings.get((pair, landing), 0) + 1
+        self._landings[pair, next_state] = self._landings.get((pair, next_state), 0) + 1
 
     @property
     def observed(self) -> Bool[np.ndarray, "pairs"]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float, Int
 
-from bellmanifold.agents.frontier import news_or_home, unseen
+from bellmanifold.agents.frontier import frontier_or_home, unseen
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.planning import way_home
 from bellmanifold.agents.settings import PlanSettings
@@ -27,17 +27,17 @@ class Nearest:
         self._home = model.pair_start[:-1]
 
     def policy(self, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
-        """The shortest way to news if some start can reach any, with the way home elsewhere; otherwise the way home."""
+        """The shortest way to the frontier if some start can reach it, with the way home elsewhere; or the way home."""
         knowledge = unseen(self.memory)
         home = way_home(self.model, knowledge.known, self.memory.mean_reward)
         self._home = np.where(home < 0, self.model.pair_start[:-1], home)
         explores = bool(np.isfinite(knowledge.way.moves[self.model.initial > 0]).any())
         self.diagnostics = {"explores": float(explores)}
-        return knowledge.towards_news(self._home, rng) if explores else self._home
+        return knowledge.towards_frontier(self._home, rng) if explores else self._home
 
     def look(self, state: int, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
-        """The way to news if this state can reach any; the way home is recomputed only if it cannot."""
-        return news_or_home(self.memory, state, self._home, rng)
+        """The way to the frontier if this state can reach any; the way home is recomputed only if it cannot."""
+        return frontier_or_home(self.memory, state, self._home, rng)
 
     def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
         self.memory.add(pairs, rewards)

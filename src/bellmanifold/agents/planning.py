@@ -64,12 +64,6 @@ def _policy_value(reward: Float[np.ndarray, "states"], law: Law) -> Float[np.nda
     return np.linalg.solve(np.eye(len(reward)) - law, reward)
 
 
-def most_promising(model: SSP, draws: Float[np.ndarray, "draws pairs"]) -> Float[np.ndarray, "pairs"]:
-    """The draw with the highest value at the start (optimism; a single draw is plain posterior sampling)."""
-    at_start = model.best(draws) @ model.initial
-    return draws[int(np.argmax(at_start))]
-
-
 def way_home(model: SSP, known: Pairs, reward: Float[np.ndarray, "pairs"]) -> Policy:
     """The pair to play in each state on the best way to the goal by known pairs; -1 where they do not lead there.
 

@@ -17,8 +17,7 @@ Method A of the paper first computes the probability of every route and then dra
 all pairs to enumerate routes, so it is an option for deterministic problems only.
 
 A pair that was never played has an unknown law and an unknown value; of the unplayed part of the problem the agent sees
-only which pairs a state has. Unknown pairs of a state are exchangeable: the best of them is drawn at random. With
-optimism M the most promising of M draws is played.
+only which pairs a state has. Unknown pairs of a state are exchangeable: the best of them is drawn at random.
 
 With `until_loss` the agent stops exploring once its best policy is good enough (`bellmanifold.agents.stopping`).
 
@@ -35,22 +34,21 @@ from typing import TypeAlias
 import numpy as np
 from jaxtyping import Float, Int
 
-from bellmanifold._util.limits import ROUTES
 from bellmanifold.agents.agent import Beliefs
 from bellmanifold.agents.beliefs import target_of
-from bellmanifold.agents.frontier import news_or_home, unseen
+from bellmanifold.agents.frontier import frontier_or_home, unseen
 from bellmanifold.agents.memory import Memory
 from bellmanifold.agents.settings import SamplingSettings
 from bellmanifold.agents.sources import DrawnRoutes, WeighedPoints, is_swept, prior_pool, weighed_points
 from bellmanifold.agents.stopping import Stopping
 from bellmanifold.agents.walking import Walk
 from bellmanifold.chart.batch import TooLargeError
-from bellmanifold.errors import BadInputError, UnsupportedError
+from bellmanifold.errors import UnsupportedError
 from bellmanifold.posteriors.cuts import check_exact
 from bellmanifold.posteriors.laws import close_laws
 from bellmanifold.posteriors.leaks import check_leaks
+from bellmanifold.posteriors.most_probable import MOST_ROUTES, TooManyRoutesError
 from bellmanifold.posteriors.noise import HalfNormal
-from bellmanifold.posteriors.policies import TooManyRoutesError
 from bellmanifold.posteriors.rounding import without_lost_tolerance
 from bellmanifold.posteriors.system import chart_of
 from bellmanifold.posteriors.target import Target, noisy_target
@@ -71,9 +69,7 @@ class PosteriorSampling:
             raise UnsupportedError("method A enumerates routes, which needs deterministic transitions: use method B")
         if settings.method == "A" and np.count_nonzero(model.initial) > 1:
             raise UnsupportedError("method A enumerates routes, which needs a single start: use method B")
-        if settings.method == "A" and settings.optimism > 1:
-            raise BadInputError("method A draws routes, not values that optimism could compare: use method B")
-        self.shown_laws, self.takes_landings = settings.laws == "known", settings.laws == "deterministic"
+        self.shown_laws, self.takes_next_as_law = settings.laws == "known", settings.laws == "deterministic"
         model = model if self.shown_laws else model.opened()
         self.model, self.settings = model, settings
         self.memory = Memory(model)
@@ -95,8 +91,7 @@ class PosteriorSampling:
                 self._source = self._new_source(self._target(), rng)
             except TooManyRoutesError:
                 raise UnsupportedError(
-                    f"method A enumerates routes, and all of them take more than {ROUTES.value:,} {ROUTES.unit}: "
-                    f"use method B, or set {ROUTES.variable} if memory allows"
+                    f"method A enumerates routes, and there are more than {MOST_ROUTES:,}: use method B"
                 ) from None
             self._stale = False
         self.diagnostics = dict(self._source.diagnostics) | (stopping.diagnostics if stopping else {})
@@ -105,21 +100,21 @@ class PosteriorSampling:
         if stopping is not None and stopping.policy is not None:
             self._explores = False
             return stopping.policy
-        drawn = self._source.draw(rng, self.settings.optimism)
+        drawn = self._source.draw(rng)
         if self.settings.explore == "directed":
-            drawn = self._towards_news(drawn, rng)
+            drawn = self._towards_frontier(drawn, rng)
         return self._fill_unknown(drawn, rng)
 
-    def moved(self, pair: int, reward: float, landing: int, playable: Int[np.ndarray, "actions"]) -> None:
+    def moved(self, pair: int, reward: float, next_state: int, playable: Int[np.ndarray, "actions"]) -> None:
         """Record the next state of a pair whose law is not shown."""
         if not self.shown_laws:
-            self.memory.land(pair, landing)
+            self.memory.land(pair, next_state)
 
     def look(self, state: int, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
         """The policy for the rest of a replanned episode: explore, then go home; or a new draw."""
         if not self._explores:
             return self.policy(rng)
-        return self._fill_unknown(news_or_home(self.memory, state, self._drawn, rng), rng)
+        return self._fill_unknown(frontier_or_home(self.memory, state, self._drawn, rng), rng)
 
     def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
         """Record the visits; the posterior is updated only if they brought new information."""
@@ -137,12 +132,14 @@ class PosteriorSampling:
         """Beliefs about every pair; while the agent walks, those of its one draw."""
         return self._source.beliefs()
 
-    def _towards_news(self, drawn: Int[np.ndarray, "states"], rng: np.random.Generator) -> Int[np.ndarray, "states"]:
+    def _towards_frontier(
+        self, drawn: Int[np.ndarray, "states"], rng: np.random.Generator
+    ) -> Int[np.ndarray, "states"]:
         """The draw, or the shortest way to an unseen pair if the draw may play one."""
         knowledge = unseen(self.memory)
-        self._explores, self._drawn = knowledge.meets_news(drawn), drawn
+        self._explores, self._drawn = knowledge.meets_frontier(drawn), drawn
         self.diagnostics["explores"] = float(self._explores)
-        return knowledge.towards_news(drawn, rng) if self._explores else drawn
+        return knowledge.towards_frontier(drawn, rng) if self._explores else drawn
 
     def _fill_unknown(self, policy: Int[np.ndarray, "states"], rng: np.random.Generator) -> Int[np.ndarray, "states"]:
         """The policy with entries of -1 replaced by a random unknown pair of the state."""
@@ -151,12 +148,9 @@ class PosteriorSampling:
 
     def _target(self) -> Target:
         settings, memory = self.settings, self.memory
-        prior = ValuePrior.stated(memory.model, settings.prior_scale, settings.prior_mean)
         if settings.infer_noise:
+            prior = ValuePrior.stated(memory.model, settings.prior_scale, settings.prior_mean)
             target = noisy_target(memory, HalfNormal(), prior)
-        elif settings.stated_noise:
-            scale = memory.model.reward_sd / np.sqrt(np.maximum(memory.count, 1))
-            target = replace(noisy_target(memory, 1.0, prior), scale=np.where(memory.observed, scale, 0.0))
         else:
             target = without_lost_tolerance(target_of(memory, settings))
         if settings.laws != "known":

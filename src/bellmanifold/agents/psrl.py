@@ -23,7 +23,7 @@ from jaxtyping import Float, Int
 
 from bellmanifold.agents.environments import default_cap
 from bellmanifold.agents.memory import Memory
-from bellmanifold.agents.planning import most_promising, solve_leaky
+from bellmanifold.agents.planning import solve_leaky
 from bellmanifold.agents.settings import PSRLSettings
 from bellmanifold.errors import UnsupportedError
 from bellmanifold.posteriors.laws import OpenLaws, open_laws
@@ -51,9 +51,7 @@ class PSRL:
 
     def policy(self, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
         """The optimal policy of a sampled problem."""
-        laws = self.laws()
-        draws = np.stack([self.sample(rng, laws) for _ in range(self.settings.optimism)])
-        self._last = self.model.greedy(most_promising(self.model, draws))
+        self._last = self.model.greedy(self.sample(rng, self.laws()))
         return self._last
 
     def laws(self) -> OpenLaws:
@@ -74,8 +72,8 @@ class PSRL:
         precision = REWARD_PRECISION + seen
         return seen * self.memory.mean_reward / precision, 1.0 / np.sqrt(precision)
 
-    def moved(self, pair: int, reward: float, landing: int, playable: Int[np.ndarray, "actions"]) -> None:
-        self.memory.land(pair, landing)
+    def moved(self, pair: int, reward: float, next_state: int, playable: Int[np.ndarray, "actions"]) -> None:
+        self.memory.land(pair, next_state)
 
     def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
         self.memory.add(pairs, rewards)

@@ -35,7 +35,7 @@ class QLearning:
             return int(playable[rng.integers(len(playable))])
         return int(playable[np.argmax(self.q[playable])])
 
-    def moved(self, pair: int, reward: float, landing: int, playable: Int[np.ndarray, "actions"]) -> None:
+    def moved(self, pair: int, reward: float, next_state: int, playable: Int[np.ndarray, "actions"]) -> None:
         """Update the pair's value towards its reward plus the value of the next state."""
         ahead = self.q[playable].max() if len(playable) else 0.0
         self.q[pair] += self.settings.step_size * (reward + ahead - self.q[pair])

@@ -206,9 +206,8 @@ def check_supported(kind: AgentKind, world: World, given: Options) -> None:
     """Raise if the agent with these options cannot learn this problem; the message names one that can."""
     name, resolved = world.model.name, kind.resolve_options(given)
     noise = any(resolved.get(name) not in (None, False) for name in NOISE)
-    for option in ("optimism", "members"):
-        if option in resolved:
-            NUMBERS.require(int(resolved[option] or 1) * (world.model.n_pairs + NUMBERS_OF_DRAW), option)
+    if "members" in resolved:
+        NUMBERS.require(int(resolved["members"] or 1) * (world.model.n_pairs + NUMBERS_OF_DRAW), "members")
     exact = kind.needs_exact_rewards or (resolved.get("epsilon") == 0.0 and not noise)
     laws = resolved.get("laws", "known")
     if resolved.get("concentration") is not None and resolved.get("laws") not in (None, "dirichlet"):
@@ -220,15 +219,10 @@ def check_supported(kind: AgentKind, world: World, given: Options) -> None:
             f"{kind.name} needs the transition laws of what it visited, and {quote(name)} has no table P: "
             f"use {learns}{able}"
         )
-    if resolved.get("stated_noise") and not world.has_laws:
-        raise UnsupportedError(
-            f"stated_noise reads each reward's noise from the problem, and {quote(name)} has no table that states it: "
-            "use --noise-sd or --infer-noise"
-        )
     if exact and world.has_laws and (world.model.reward_sd > 0).any():
         raise UnsupportedError(
             f"{kind.name} takes rewards to be exact, and rewards of {quote(name)} are noisy (reward_sd): "
-            "use bayes-br with --stated-noise, which knows the noise of each, or --noise-sd"
+            "use bayes-br with --noise-sd or --infer-noise"
         )
 
 
@@ -254,7 +248,7 @@ KINDS = (
         "Thompson sampling from the exact posterior",
         records.SamplingSettings,
         "posterior_sampling.PosteriorSampling",
-        fixed={"epsilon": 0.0, "noise_sd": None, "infer_noise": False, "stated_noise": False},
+        fixed={"epsilon": 0.0, "noise_sd": None, "infer_noise": False},
         needs_exact_rewards=True,
     ),
     _kind(

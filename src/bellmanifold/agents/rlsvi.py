@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 from scipy.sparse import csr_array
 
 from bellmanifold.agents.memory import Memory
-from bellmanifold.agents.planning import most_promising, solve_leaky
+from bellmanifold.agents.planning import solve_leaky
 from bellmanifold.agents.settings import RLSVISettings
 from bellmanifold.problem.ssp import SSP
 
@@ -38,23 +38,20 @@ class RLSVI:
 
     def policy(self, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
         """The greedy policy of perturbed action values."""
-        self._last = self.model.greedy(most_promising(self.model, self.draws(rng)))
+        self._last = self.model.greedy(self.draw(rng))
         return self._last
 
-    def draws(self, rng: np.random.Generator) -> Float[np.ndarray, "draws pairs"]:
-        """Perturbed action values: `optimism` draws."""
+    def draw(self, rng: np.random.Generator) -> Float[np.ndarray, "pairs"]:
+        """Perturbed action values."""
         seen = self.memory.count / self.settings.noise_sd**2
         precision = seen + 1.0 / self.settings.prior_scale**2
         shrink = np.minimum(seen / precision, MOST_SHRINK)
         law = self._frequencies(shrink)
-        draws = []
-        for _ in range(self.settings.optimism):
-            noise = rng.standard_normal(len(seen)) / np.sqrt(precision)
-            draws.append(solve_leaky(self.model, shrink * self.memory.mean_reward + noise, law, self._last))
-        return np.stack(draws)
+        noise = rng.standard_normal(len(seen)) / np.sqrt(precision)
+        return solve_leaky(self.model, shrink * self.memory.mean_reward + noise, law, self._last)
 
-    def moved(self, pair: int, reward: float, landing: int, playable: Int[np.ndarray, "actions"]) -> None:
-        self.memory.land(pair, landing)
+    def moved(self, pair: int, reward: float, next_state: int, playable: Int[np.ndarray, "actions"]) -> None:
+        self.memory.land(pair, next_state)
 
     def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
         self.memory.add(pairs, rewards)

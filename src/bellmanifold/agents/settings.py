@@ -22,7 +22,7 @@ Options: TypeAlias = Mapping[str, Value]
 
 LARGEST = 1e100
 """Largest option value: numbers are squared and multiplied in the computations."""
-NOISE = ("noise_sd", "infer_noise", "stated_noise")
+NOISE = ("noise_sd", "infer_noise")
 """Options that replace `epsilon` and are mutually exclusive."""
 
 
@@ -109,14 +109,12 @@ class DrawSettings(PlanSettings):
         prior_scale: prior sd of every action value.
         prior_mean: prior mean of every action value.
         noise_sd: known sd of the rewards' noise; if given, noise_sd / sqrt(visits to the pair) replaces epsilon.
-        optimism: play the most promising of this many draws; the paper uses 1.
     """
 
     epsilon: float = not_negative(0.01)
     prior_scale: float = positive(10.0)
     prior_mean: float = number(0.0)
     noise_sd: float | None = positive(None)
-    optimism: int = whole(1)
 
 
 @dataclass(frozen=True)
@@ -125,8 +123,6 @@ class SamplingSettings(DrawSettings):
 
     Attributes:
         infer_noise: infer the sd of the rewards' noise, with a half-normal prior of scale 1; replaces epsilon.
-        stated_noise: every reward has noise with the sd that the problem states (`reward_sd`), and is exact where that
-            is 0; replaces epsilon.
         method: "B" draws action values, "A" routes.
         laws: with "known" the agent is shown the whole law of every pair it plays, otherwise only the next states:
             "deterministic" takes these to be the law, "dirichlet" learns it.
@@ -136,7 +132,6 @@ class SamplingSettings(DrawSettings):
     """
 
     infer_noise: bool = flag(False)
-    stated_noise: bool = flag(False)
     method: Literal["A", "B"] = choice("B", "A", wanted="A (draw a route) or B (draw action values)")
     laws: Literal["known", "deterministic", "dirichlet"] = choice("known", "deterministic", "dirichlet")
     concentration: float | None = concentrated(None)
@@ -150,12 +145,10 @@ class PSRLSettings(PlanSettings):
 
     Attributes:
         noise_sd: sd of the rewards' noise.
-        optimism: play the most promising of this many sampled problems.
         concentration: concentration of the Dirichlet prior of a law; inferred unless given.
     """
 
     noise_sd: float = moderate(1.0)
-    optimism: int = whole(1)
     concentration: float | None = concentrated(None)
 
 
@@ -166,12 +159,10 @@ class RLSVISettings(PlanSettings):
     Attributes:
         prior_scale: sd of the prior of every action value.
         noise_sd: sd of the noise of a move's reward plus the value of its next state.
-        optimism: play the most promising of this many draws.
     """
 
     prior_scale: float = moderate(1.0)
     noise_sd: float = moderate(1.0)
-    optimism: int = whole(1)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.cuts import LargeCutError, covering
 from bellmanifold.posteriors.estimated import effective_size
 from bellmanifold.posteriors.inference import posterior_of
-from bellmanifold.posteriors.policies import ALL, most_probable_routes
+from bellmanifold.posteriors.most_probable import ALL, most_probable_routes
 from bellmanifold.posteriors.system import Drawn, System, drawn_laws, member_means, system_of
 from bellmanifold.posteriors.target import Target
 from bellmanifold.posteriors.value_prior import ValuePrior
@@ -85,10 +85,9 @@ class WeighedPoints:
         self.diagnostics = {"effective_sample_size": pool.effective}
         self._asked: tuple[tuple[tuple[int, ...], ...], Float[np.ndarray, "routes"]] | None = None
 
-    def draw(self, rng: np.random.Generator, optimism: int) -> Int[np.ndarray, "states"]:
-        """The greedy policy of the most promising of some draws; -1 where any unknown pair of the state is the best."""
-        chosen = rng.choice(len(self.pool.probability), size=optimism, p=self.pool.probability)
-        return self.pool.policy[:, chosen[np.argmax(self.pool.at_start[chosen])]]
+    def draw(self, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
+        """The greedy policy of a draw; -1 where any unknown pair of the state is the best."""
+        return self.pool.policy[:, int(rng.choice(len(self.pool.probability), p=self.pool.probability))]
 
     def route_probabilities(self, routes: tuple[tuple[int, ...], ...]) -> Float[np.ndarray, "routes"]:
         """The probability that each route is optimal."""
@@ -249,7 +248,7 @@ class DrawnRoutes:
         self.diagnostics = {"routes": float(len(routes))}
         self._beliefs = Beliefs(summary.action_probability.value, summary.q_mean.value)
 
-    def draw(self, rng: np.random.Generator, optimism: int) -> Int[np.ndarray, "states"]:
+    def draw(self, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
         route = self.routes[int(rng.choice(len(self.routes), p=self.probability))]
         policy = self.model.pair_start[:-1].copy()
         pairs = np.array(route.pairs)

@@ -45,7 +45,7 @@ class UCBQ:
         best = playable[hoped == hoped.max()]
         return int(best[rng.integers(len(best))])
 
-    def moved(self, pair: int, reward: float, landing: int, playable: Int[np.ndarray, "actions"]) -> None:
+    def moved(self, pair: int, reward: float, next_state: int, playable: Int[np.ndarray, "actions"]) -> None:
         """Update the pair's value towards its reward plus the value of the next state plus the bonus."""
         self.count[pair] += 1
         visits, horizon = int(self.count[pair]), self.horizon

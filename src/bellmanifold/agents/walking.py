@@ -33,7 +33,7 @@ FIRST_TURNS, TURNS = 200, 50
 
 
 class Walk:
-    """Draws from chains of slice steps; with optimism, from several chains and several points of each.
+    """Draws from chains of slice steps.
 
     Args:
         target: the current posterior.
@@ -65,20 +65,12 @@ class Walk:
         steps = int(np.clip(self.walker.sweep // self.walker.chains, self.walker.least, self.walker.most))
         return steps if self.walker.ignores_residuals else max(steps, TURNS)
 
-    def draw(self, rng: np.random.Generator, optimism: int) -> Int[np.ndarray, "states"]:
-        """The greedy policy of the most promising of some draws; -1 where any unknown pair of the state is the best."""
-        chains = self.walker.chains
-        stretches = -(-optimism // chains)
-        draws: list[Draw] = []
-        for stretch in range(stretches):
-            self.walker.advance(rng, -(-self.steps // stretches))
-            draws += [self.walker.draw(self._next_chain()) for _ in range(min(chains, optimism - stretch * chains))]
-        self._drawn = max(draws, key=lambda drawn: drawn.at_start)
-        return known_only(self.target, self._drawn.policy)
-
-    def _next_chain(self) -> int:
+    def draw(self, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
+        """The greedy policy of the chain whose turn it is; -1 where any unknown pair of the state is the best."""
+        self.walker.advance(rng, self.steps)
         self.turn = (self.turn + 1) % self.walker.chains
-        return self.turn
+        self._drawn = self.walker.draw(self.turn)
+        return known_only(self.target, self._drawn.policy)
 
     def beliefs(self) -> Beliefs:
         """Beliefs about every pair, from the last draw."""

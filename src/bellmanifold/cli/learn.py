@@ -65,17 +65,11 @@ class LearnOptions:
         float | None,
         typer.Option(metavar="A", help="Of the Dirichlet prior of each law (also of psrl's); inferred unless given."),
     ] = None
-    optimism: Annotated[
-        int | None, typer.Option(metavar="M", help="Play the most promising of M draws [default: 1].")
-    ] = None
     noise_sd: Annotated[
         float | None,
         typer.Option(metavar="ETA", help="Standard deviation of the rewards' noise, instead of a tolerance."),
     ] = None
     infer_noise: Annotated[bool, typer.Option("--infer-noise", help="Infer that standard deviation.")] = False
-    stated_noise: Annotated[
-        bool, typer.Option("--stated-noise", help="Use the noise sd that the problem states (reward_sd).")
-    ] = False
     explore: Annotated[
         str | None,
         typer.Option(metavar="HOW", help="thompson (play the draw, the default) or directed (head for unseen pairs)."),

@@ -17,7 +17,6 @@ from bellmanifold import __version__
 from bellmanifold._util.options import Method, on_command_line
 from bellmanifold._util.stderr import remark
 from bellmanifold.cli.advise import advise
-from bellmanifold.cli.completion import mend_words
 from bellmanifold.cli.learn import learn
 from bellmanifold.cli.plugged import PluggedGroup
 from bellmanifold.cli.posterior import posterior
@@ -172,22 +171,22 @@ def check(
 
     problem = load_whole(model, "check", prune=prune)
     report_dropped(model, problem)
-    health = check_model(problem, discount=discount, full=full)
+    checks = check_model(problem, discount=discount, full=full)
     if json_out:
-        print_json(health.to_dict())
+        print_json(checks.to_dict())
     else:
-        moves = "deterministic" if health.model.is_deterministic else "stochastic"
-        loops = "acyclic" if health.acyclic else "cyclic"
-        size = f"{count_of(health.model.n_states, 'state')}, {count_of(health.model.n_pairs, 'pair')}"
-        say(f"{shorten(health.model.name or model)}: {size}, {moves}, {loops}")
-        messages = health.messages if every else health.messages[:SHOWN]
+        moves = "deterministic" if checks.model.is_deterministic else "stochastic"
+        loops = "acyclic" if checks.acyclic else "cyclic"
+        size = f"{count_of(checks.model.n_states, 'state')}, {count_of(checks.model.n_pairs, 'pair')}"
+        say(f"{shorten(checks.model.name or model)}: {size}, {moves}, {loops}")
+        messages = checks.messages if every else checks.messages[:SHOWN]
         for message in messages:
             say(f"- {message}")
-        if len(messages) < len(health.messages):
-            typer.echo(f"... and {len(health.messages) - len(messages)} more remarks (--all prints them)")
-        if not health.holds:
+        if len(messages) < len(checks.messages):
+            typer.echo(f"... and {len(checks.messages) - len(messages)} more remarks (--all prints them)")
+        if not checks.holds:
             typer.echo("- with --discount G (below 1) any problem satisfies both assumptions")
-    if not health.holds:
+    if not checks.holds:
         raise typer.Exit(1)
 
 
@@ -286,7 +285,6 @@ def _unheard() -> int:
 def main() -> None:
     """Entry point of the console script."""
     _open_closed_streams()
-    mend_words(os.environ)
     code = run()
     if code == StoppedError.exit_code:  # compiled code may still run, and crash while Python shuts down
         for stream in (sys.stdout, sys.stderr):

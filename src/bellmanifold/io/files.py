@@ -88,7 +88,7 @@ def require_short(content: bytes, remedy: str) -> None:
     if len(content) > BYTES.value // TEXT_SHARE:
         raise BadInputError(
             f"its {len(content):,} bytes of text are above {BYTES.value // TEXT_SHARE:,}: {remedy}, "
-            f"or set {BYTES.variable} to {TEXT_SHARE} times its size"
+            f"or set {BYTES.variable} to {-(-len(content) * TEXT_SHARE // BYTES.each)} or more"
         )
 
 

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import gymnasium
 import numpy as np
 
+from bellmanifold._util.extras import require_extra
 from bellmanifold.envs import BUILT_IN
 from bellmanifold.errors import BadInputError, kind_of_value, printable, quote
 from bellmanifold.mdp.graph import reachable
 from bellmanifold.mdp.pruning import pruned, without_loops
 from bellmanifold.problem.builder import assemble
-from bellmanifold.problem.ssp import SSP, Description, require_closed
+from bellmanifold.problem.ssp import SSP, Description
+
+if TYPE_CHECKING:
+    from bellmanifold.io.tabular_env import TabularEnv
 
 RESETS = 1000
 
 
-def from_gymnasium(env: gymnasium.Env[Any, Any], prune: bool = False) -> SSP:
+def from_gymnasium(env: Any, prune: bool = False) -> SSP:
     """The problem of an environment that exposes its transition table `P[state][action]`.
 
     Each entry lists (probability, next state, reward, terminated). States and actions are named by their numbers,
@@ -26,6 +29,7 @@ def from_gymnasium(env: gymnasium.Env[Any, Any], prune: bool = False) -> SSP:
     cannot reach are dropped. With `prune` dead ends (`bellmanifold.pruned`) are dropped first: states that cannot be
     sure to terminate, among them states without a row in the table.
     """
+    require_extra("gym", "a Gymnasium environment")
     require_environment(env, "env")
     plain, label = env.unwrapped, label_of(env)
     table = getattr(plain, "P", None)
@@ -82,7 +86,7 @@ def _items(table: Any) -> Any:
     return table.items() if hasattr(table, "items") else enumerate(table)
 
 
-def _initial(env: gymnasium.Env[Any, Any], count: int) -> tuple[np.ndarray, np.ndarray]:
+def _initial(env: Any, count: int) -> tuple[np.ndarray, np.ndarray]:
     """The initial distribution: the environment's own, or the frequencies of 1,000 seeded resets."""
     given = getattr(env.unwrapped, "initial_state_distrib", None)
     if given is not None and np.ndim(given) == 1:
@@ -104,23 +108,26 @@ def require_environment(env: object, what: str) -> None:
     raise BadInputError(f"{what} is {kind_of_value(env)}, not a Gymnasium environment: {remedy}")
 
 
-def label_of(env: gymnasium.Env[Any, Any]) -> str:
+def label_of(env: Any) -> str:
     """The id of an environment, or the name of its class if it is not registered."""
     plain = env.unwrapped
     return plain.spec.id if plain.spec is not None else type(plain).__name__
 
 
-def has_table(env: gymnasium.Env[Any, Any]) -> bool:
+def has_table(env: Any) -> bool:
     """Whether an environment exposes its transition table."""
     return getattr(env.unwrapped, "P", None) is not None
 
 
-def make_gymnasium(name: str) -> gymnasium.Env[Any, Any]:
+def make_gymnasium(name: str) -> Any:
     """Make a registered Gymnasium environment; ids that name a module are refused, since ids may come from files."""
     if ":" in name:
         raise BadInputError(
             f"gym:{printable(name[:100])} would import a module: make the environment in Python and pass it to bm.learn"
         )
+    require_extra("gym", f"gym:{printable(name[:100])}")
+    import gymnasium
+
     try:
         return gymnasium.make(name)
     except (gymnasium.error.Error, ImportError, TypeError, ValueError, AttributeError) as error:
@@ -141,70 +148,14 @@ def load_gymnasium(name: str, needs_table: bool = True, prune: bool = False) -> 
         env.close()
 
 
-class TabularEnv(gymnasium.Env[np.int64, np.int64]):
-    """A problem as a Gymnasium environment.
-
-    Observations are indices of states, the goal last; action k is the k-th action of the current state, in the
-    problem's order. `info["action_mask"]` marks the actions of the state; playing any other is an error. The transition
-    table is `P`, the initial distribution `initial_state_distrib`.
-    """
-
-    metadata = {"render_modes": []}  # noqa: RUF012 (Gymnasium's own attribute)
-
-    def __init__(self, model: SSP) -> None:
-        require_closed(model, "simulation")
-        self.model = model
-        counts = np.diff(model.pair_start)
-        self.observation_space = gymnasium.spaces.Discrete(model.n_states + 1)
-        self.action_space = gymnasium.spaces.Discrete(int(counts.max()))
-        self._action_numbers = np.arange(counts.max())
-        self.initial_state_distrib = np.append(model.initial, 0.0)
-        self._counts = np.append(counts, 0)
-        self._state = model.n_states
-
-    @property
-    def P(self) -> dict[int, dict[int, list[tuple[float, int, float, bool]]]]:  # noqa: N802 (Gymnasium's own name)
-        """The transition table, in the layout of Gymnasium's toy environments."""
-        model = self.model
-        table: dict[int, dict[int, list[tuple[float, int, float, bool]]]] = {s: {} for s in range(model.n_states)}
-        for i, s in enumerate(model.pair_state.tolist()):
-            own = slice(model.next_start[i], model.next_start[i + 1])
-            moves = zip(model.next_prob[own].tolist(), model.next_state[own].tolist(), strict=True)
-            reward = float(model.reward[i])
-            table[s][i - int(model.pair_start[s])] = [(p, j, reward, j == model.n_states) for p, j in moves]
-        return table
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.int64, dict[str, Any]]:
-        super().reset(seed=seed)
-        self._state = int(self.np_random.choice(self.model.n_states, p=self.model.initial / self.model.initial.sum()))
-        return np.int64(self._state), self._info()
-
-    def step(self, action: np.int64) -> tuple[np.int64, float, bool, bool, dict[str, Any]]:
-        model = self.model
-        if not 0 <= action < self._counts[self._state]:
-            where = quote(model.state_name(self._state))
-            raise BadInputError(f"action {action}: state {where} has {self._counts[self._state]} actions")
-        pair = model.pair_start[self._state] + int(action)
-        own = slice(model.next_start[pair], model.next_start[pair + 1])
-        prob = model.next_prob[own]
-        self._state = int(self.np_random.choice(model.next_state[own], p=prob / prob.sum()))
-        reward = float(model.reward[pair])
-        if model.reward_sd[pair] > 0:
-            reward += float(model.reward_sd[pair] * self.np_random.standard_normal())
-        return np.int64(self._state), reward, self._state == model.n_states, False, self._info()
-
-    def _info(self) -> dict[str, Any]:
-        mask = self._action_numbers < self._counts[self._state]
-        return {"action_mask": mask.astype(np.int8)}
-
-
 def to_gymnasium(model: SSP) -> TabularEnv:
     """The problem as a Gymnasium environment."""
+    require_extra("gym", "a Gymnasium environment")
+    from bellmanifold.io.tabular_env import TabularEnv
+
     return TabularEnv(model)
 
 
 def make_built_in(built_in: str, **parameters: Any) -> TabularEnv:
     """Entry point of the registered environments."""
-    return TabularEnv(BUILT_IN[built_in](**parameters))
+    return to_gymnasium(BUILT_IN[built_in](**parameters))

@@ -25,8 +25,9 @@ def read_arrays(content: bytes) -> dict[str, np.ndarray]:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()
-            if sum(member.file_size for member in members) > BYTES.value:
-                raise BadInputError(f"contains more than {BYTES.value} bytes: set {BYTES.variable} to read it")
+            whole = sum(member.file_size for member in members)
+            if whole > BYTES.value:
+                raise BadInputError(f"contains more than {BYTES.value:,} bytes: {BYTES.remedy(whole)}")
             for member in members:
                 raw = archive.read(member)
                 arrays[member.filename.removesuffix(".npy")] = _read_array(raw, member.filename)

@@ -18,7 +18,6 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,8 +25,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
+from bellmanifold._util.extras import require_extra
 from bellmanifold._util.limits import SIZE
-from bellmanifold.errors import BadInputError, quote
+from bellmanifold.errors import BadInputError, UnsupportedError, quote
 from bellmanifold.io.explicit import Explicit, read_query, reward_until_target
 from bellmanifold.io.files import label, locate_errors, read_bytes
 from bellmanifold.problem.ssp import SSP
@@ -48,8 +48,8 @@ def read_storm(path: str, query: str = "") -> SSP:
         for name, value in given.items():
             if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
                 raise BadInputError(f"constant {quote(name)} is {quote(value)}: give a number, true or false")
-        if find_spec("stormpy") is None:
-            raise BadInputError("PRISM and JANI files need Storm: pip install 'bellmanifold[storm]'")
+        with locate_errors(label(path), UnsupportedError):
+            require_extra("storm", "a PRISM or JANI file")
         written = asked is not None and "[" in asked
         with tempfile.TemporaryDirectory(prefix="bellmanifold-storm-") as folder:
             request = {

@@ -55,7 +55,7 @@ def build(request: dict[str, Any], folder: Path) -> dict[str, Any]:
     import stormpy
 
     if not hasattr(stormpy.io, "UmbExportOptions"):
-        raise RefusedError(f"stormpy {stormpy.__version__} is too old: pip install 'bellmanifold[storm]'")
+        raise RefusedError(f"stormpy {stormpy.__version__} is too old: install bellmanifold[storm]")
     if request["path"].endswith(".jani"):
         description, properties = stormpy.parse_jani_model(request["path"])
     else:

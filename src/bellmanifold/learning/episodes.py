@@ -41,7 +41,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float, Int
 
-from bellmanifold.agents.agent import Agent, acts, is_diagnosed, is_shown_laws, looks, sees_moves, takes_landings
+from bellmanifold.agents.agent import Agent, acts, is_diagnosed, is_shown_laws, looks, sees_moves, takes_next_as_law
 from bellmanifold.agents.environments import World, default_cap, open_world, world_as_shown
 from bellmanifold.agents.frontier import unseen
 from bellmanifold.agents.memory import Memory
@@ -122,7 +122,7 @@ def play_episodes(
     rng = np.random.default_rng(seed)
     memory = Memory(world.model if world.has_laws else world.model.opened())
     for _ in range(episodes):
-        episode = _Trip(world, agent, memory, rng, replan).play(cap)
+        episode = _Rollout(world, agent, memory, rng, replan).play(cap)
         said = dict(agent.diagnostics) if is_diagnosed(agent) else {}
         yield replace(episode, diagnostics={**said, **episode.diagnostics})
 
@@ -138,7 +138,7 @@ def require_policy(model: SSP, policy: object) -> None:
         raise BadInputError(f"the agent's policy has {entries} for {model.n_states} states: {wanted}")
 
 
-class _Trip:
+class _Rollout:
     """An episode in progress; `memory`, the record of everything played in the run, is kept up to date."""
 
     def __init__(self, world: World, agent: Agent, memory: Memory, rng: np.random.Generator, replan: bool) -> None:
@@ -148,7 +148,7 @@ class _Trip:
         self.learnt = 0
         self.looks = 0
         self.changed = False
-        self.repeats = takes_landings(agent) if not world.has_laws else world.model.is_deterministic
+        self.repeats = takes_next_as_law(agent) if not world.has_laws else world.model.is_deterministic
         self.knows_loops = world.has_laws or self.repeats
         self.may_loop = not acts(agent) and world.may_loop and (self.knows_loops or replan)
         self.first = agent.policy(rng)
@@ -162,15 +162,15 @@ class _Trip:
         while end is None:
             pair = self._choose(state)
             is_new = self.memory.count[pair] == 0
-            landing, cut_off = self._step(pair)
+            next_state, cut_off = self._step(pair)
             at_cap = len(self.pairs) >= cap
-            end = "goal" if landing == goal else "cut off" if cut_off else "cap" if at_cap else None
+            end = "goal" if next_state == goal else "cut off" if cut_off else "cap" if at_cap else None
             if end is None and replan and self._is_telling(pair):
-                self._look_again(landing)
-            elif end is None and self._hopeless(state, landing, bool(is_new)):
-                goes_on = replan and (self._give_way(landing) or not self.knows_loops)
+                self._look_again(next_state)
+            elif end is None and self._hopeless(state, next_state, bool(is_new)):
+                goes_on = replan and (self._give_way(next_state) or not self.knows_loops)
                 end = None if goes_on else "loop"
-            state = landing
+            state = next_state
         self._learn()
         said = {"looks": float(self.looks)} if replan else {}
         pairs, rewards = np.array(self.pairs, dtype=np.int64), np.array(self.rewards, dtype=np.float64)
@@ -203,17 +203,17 @@ class _Trip:
 
     def _step(self, pair: int) -> tuple[int, bool]:
         """Play a pair; the next state, and whether the episode was truncated."""
-        reward, landing, cut_off = self.world.step(pair, self.rng)
+        reward, next_state, cut_off = self.world.step(pair, self.rng)
         self.pairs.append(pair)
         self.rewards.append(reward)
         self.memory.add_one(pair, reward)
         if not self.world.has_laws:
-            self.memory.land(pair, landing)
+            self.memory.land(pair, next_state)
         if sees_moves(self.agent):
-            self.agent.moved(pair, reward, landing, self.world.playable(landing))
-        return landing, cut_off
+            self.agent.moved(pair, reward, next_state, self.world.playable(next_state))
+        return next_state, cut_off
 
-    def _hopeless(self, state: int, landing: int, is_new: bool) -> bool:
+    def _hopeless(self, state: int, next_state: int, is_new: bool) -> bool:
         """Whether, after this move, the policy can reach neither the goal nor anything new.
 
         Where laws are learnt this is a guess from past landings: good enough to replan, not to give up. Agents that
@@ -224,11 +224,11 @@ class _Trip:
             return False
         if self.repeats:
             self.seen.add(state)
-            return landing in self.seen
-        if self.hopeful is None or is_new or not (world.has_laws or self.hopeful[landing]):
+            return next_state in self.seen
+        if self.hopeful is None or is_new or not (world.has_laws or self.hopeful[next_state]):
             known = model if world.has_laws else self.memory.known_model
             self.hopeful = reaches_goal(known, self.policy, ends=self.memory.count[self.policy] == 0)
-        return not self.hopeful[landing]
+        return not self.hopeful[next_state]
 
     def _learn(self) -> None:
         """Show the agent what was played since it last learnt."""
@@ -258,7 +258,7 @@ class _Trip:
         if policy[state] < 0:
             if not np.isfinite(knowledge.way.moves[state]):
                 return False
-            policy = knowledge.towards_news(policy, self.rng)
+            policy = knowledge.towards_frontier(policy, self.rng)
         self.changed = True
         self._follow(np.where(policy < 0, model.pair_start[:-1], policy))
         return True

@@ -70,7 +70,7 @@ class Optimum(NamedTuple):
     reason: str | None = None
 
 
-class Yardstick:
+class Evaluator:
     """The standard against which episodes of a problem are measured; values of `most_cached` policies are cached.
 
     Attributes:

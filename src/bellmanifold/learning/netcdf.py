@@ -102,10 +102,9 @@ def _array(file: Any, name: str) -> Any:
     item = file[name] if isinstance(link, h5py.HardLink) else None
     if not isinstance(item, h5py.Dataset) or item.is_virtual or item.external or item.dtype.kind not in "biuf":
         raise BadInputError(NOT_OURS)
-    if item.size is None or item.size * item.dtype.itemsize > BYTES.value:
-        raise BadInputError(
-            f"an array is larger than {BYTES.value} bytes: set {BYTES.variable} to read it all the same"
-        )
+    if item.size is None:
+        raise BadInputError(NOT_OURS)
+    BYTES.require(item.size * item.dtype.itemsize, "an array")
     return item
 
 

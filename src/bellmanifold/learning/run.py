@@ -24,7 +24,7 @@ from bellmanifold.agents.settings import Options
 from bellmanifold.envs.building import with_action_order
 from bellmanifold.errors import BadInputError
 from bellmanifold.learning.episodes import Episode, play_episodes
-from bellmanifold.learning.metrics import Optimum, Yardstick, first_episode, solved_episode
+from bellmanifold.learning.metrics import Evaluator, Optimum, first_episode, solved_episode
 from bellmanifold.learning.routes import all_routes
 from bellmanifold.mdp.graph import all_pairs
 from bellmanifold.problem.ssp import SSP
@@ -189,7 +189,7 @@ class _Recorder:
         self, world: World, agent: Agent, episodes: int, seed: int, optimum: Optimum | None, replan: bool, shown: bool
     ) -> None:
         self.world, self.agent, self.seed = world, agent, seed
-        self.yardstick = Yardstick(world.model, optimum) if world.has_laws else None
+        self.evaluator = Evaluator(world.model, optimum) if world.has_laws else None
         self.episodes = play_episodes(world_as_shown(world, shown), agent, episodes, play_seed(seed), replan=replan)
         self.played: list[Episode] = []
         self.seconds: list[float] = []
@@ -211,7 +211,7 @@ class _Recorder:
 
     def run(self, kind: AgentKind, options: Options) -> Run:
         played, model = self.played, self.world.model
-        reachable = self.yardstick.reachable if self.yardstick else all_pairs(model)
+        reachable = self.evaluator.reachable if self.evaluator else all_pairs(model)
         names = sorted({name for episode in played for name in episode.diagnostics})
         return Run(
             agent=kind.name,
@@ -229,7 +229,7 @@ class _Recorder:
             q_mean=_stack([b.q_mean if b else None for b in self.of_pairs], model.n_pairs),
             played=tuple(played),
             model=model,
-            **_against_the_optimum(played, self.yardstick),
+            **_against_the_optimum(played, self.evaluator),
         )
 
 
@@ -263,17 +263,17 @@ def _coverage(played: list[Episode], reachable: Bool[np.ndarray, "pairs"]) -> Fl
     return np.searchsorted(np.sort(first), moves) / int(reachable.sum())
 
 
-def _against_the_optimum(played: list[Episode], yardstick: Yardstick | None) -> dict[str, Any]:
+def _against_the_optimum(played: list[Episode], evaluator: Evaluator | None) -> dict[str, Any]:
     """Measures relative to the optimum; NaN, False or None where it is unknown."""
     reward = np.array([episode.rewards.sum() for episode in played])
     best, bad, value = np.nan, None, np.full(len(played), np.nan)
     afterwards, gap, optimal = value, value, np.zeros(len(played), dtype=bool)
-    if yardstick is not None:
-        best, bad = yardstick.optimum.at_start, yardstick.bad_pairs
-        value = np.array([-np.inf if episode.changed else yardstick.value(episode.policy) for episode in played])
-        afterwards = yardstick.optimum.value[[episode.last for episode in played]]
-        gap = np.array([yardstick.gaps[episode.pairs].sum() for episode in played])
-        optimal = np.array([yardstick.is_optimal(v) for v in value.tolist()])
+    if evaluator is not None:
+        best, bad = evaluator.optimum.at_start, evaluator.bad_pairs
+        value = np.array([-np.inf if episode.changed else evaluator.value(episode.policy) for episode in played])
+        afterwards = evaluator.optimum.value[[episode.last for episode in played]]
+        gap = np.array([evaluator.gaps[episode.pairs].sum() for episode in played])
+        optimal = np.array([evaluator.is_optimal(v) for v in value.tolist()])
     return {
         "optimal_value": best,
         "regret": best - reward,

@@ -208,7 +208,7 @@ def learn(
         kept: runs that were played before with the same arguments, by seed; they are not played again.
         progress: show progress after two seconds; by default on terminals and in notebooks.
         discount: learn the discounted problem instead: every move ends the episode with probability 1 - discount.
-        options: the agent's options, such as `epsilon`, `prior_scale`, `optimism`; None means not given.
+        options: the agent's options, such as `epsilon`, `prior_scale`, `explore`; None means not given.
 
     Raises:
         BadInputError: for an unknown agent, an option it does not have, or an invalid value.

@@ -101,7 +101,7 @@ def _loops_cost(model: SSP) -> bool:
 
 
 @dataclass(frozen=True, repr=False)
-class Health(Shown):
+class Checks(Shown):
     """The result of `check`; `to_dict` gives the JSON object of the interface.
 
     Attributes:
@@ -128,7 +128,7 @@ class Health(Shown):
         """The card for display: all messages, violations first."""
         fails = len(self.verdict.reasons)
         said = "both assumptions hold" if self.holds else "Assumption 2 fails"
-        title = f"Health({self.model}: {said})"
+        title = f"Checks({self.model}: {said})"
         return Card(title, self.messages[fails:], self.messages[:fails], self._columns)
 
     def _columns(self) -> Columns:
@@ -168,7 +168,7 @@ class Health(Shown):
         }
 
 
-def check(model: SSP, discount: float | None = None, full: bool = False) -> Health:
+def check(model: SSP, discount: float | None = None, full: bool = False) -> Checks:
     """Check whether the theory applies to a problem, and if not, why.
 
     Args:
@@ -190,7 +190,7 @@ def check(model: SSP, discount: float | None = None, full: bool = False) -> Heal
     if full or model.n_pairs <= MAX_PAIRS_FOR_DIRECTION:
         directions = [direction(model, component) for component in verdict.components]
     acyclic = levels(model) is not None
-    return Health(model, verdict, partial, directions, acyclic, _messages(model, verdict, partial, part))
+    return Checks(model, verdict, partial, directions, acyclic, _messages(model, verdict, partial, part))
 
 
 def direction(model: SSP, component: EndComponent) -> Float[np.ndarray, "pairs"]:

@@ -4,19 +4,20 @@ Assumption 2 of the paper requires that every improper policy has value minus in
 exists, that holds if and only if the best mean reward g of every maximal end component is negative: zero is not enough,
 because a loop that costs nothing can be followed forever. So the sign of g must be *exact*.
 
-Howard's policy iteration finds g. A policy's recurrent classes have gains
+Howard's policy iteration finds g. A policy's recurrent classes have mean payoffs
 
     g_c = (expected reward between two visits to a state of c) / (expected steps between them);
 
 with the best class made reachable from everywhere, relative values h solve h = r - g + P h, and every pair with
-r + P h - h > g improves the policy. Any h bounds the best gain from above by max(r + P h - h).
+r + P h - h > g improves the policy. Any h bounds the best mean payoff from above by max(r + P h - h).
 
-In a large component a policy may have many regions that it hardly ever leaves, each with a gain of its own: h is then
-as large as the times spent there, and the rest is lost in its rounding. So the iteration starts close to the solution.
-With T the Bellman operator, max(T^k v - v) / k is another upper bound b of the best gain (the one above, with k moves
-as one); after some sweeps it is nearly attained where the best policy stays. Take a state z that is visited often
-there. If every move pays r - b, no loop has a positive gain, so the best way to z is a stochastic shortest path problem
-whose solution stays in no region with a smaller gain. If b is the best gain, that solution is the best policy.
+In a large component a policy may have many regions that it hardly ever leaves, each with a mean payoff of its own: h is
+then as large as the times spent there, and the rest is lost in its rounding. So the iteration starts close to the
+solution. With T the Bellman operator, max(T^k v - v) / k is another upper bound b of the best mean payoff (the one
+above, with k moves as one); after some sweeps it is nearly attained where the best policy stays. Take a state z that is
+visited often there. If every move pays r - b, no loop has a positive mean payoff, so the best way to z is a stochastic
+shortest path problem whose solution stays in no region with a smaller mean payoff. If b is the best mean payoff, that
+solution is the best policy.
 
 If the two bounds are not both clearly on one side of 0, the sign is decided in rational arithmetic, on the numbers as
 they were given: a float stands for the shortest decimal that reads back as it (0.1 is one tenth), and a row of
@@ -73,7 +74,7 @@ class _Iterate:
 
     policy: Policy
     loop: Int[np.ndarray, "loop"]
-    gain: float | Fraction
+    payoff: float | Fraction
     relative: Shaped[np.ndarray, "states"]
     excess: float | Fraction
 
@@ -92,18 +93,18 @@ def best_mean_reward(model: SSP, component: EndComponent) -> MeanReward:
             policy, often = _approach(inside)
         found = _howard(inside, policy, _Chains(inside), often)
     clearly = CLEARLY * (np.abs(reward).max() + 1e-4 * np.abs(found.relative).max())  # rounding grows with these
-    gain, upper = float(found.gain), float(found.gain + found.excess)
-    sign, decided = int(np.sign(gain)), True
+    payoff, upper = float(found.payoff), float(found.payoff + found.excess)
+    sign, decided = int(np.sign(payoff)), True
     if most < 0 or least > 0:  # so every mean of rewards has that sign
         sign = int(np.sign(most))
-    elif not (upper < -clearly or gain > clearly):
+    elif not (upper < -clearly or payoff > clearly):
         if inside.n_states <= EXACT_STATES:
             found = _howard(inside, found.policy, _RationalChains(inside))
-            gain, sign = float(found.gain), (found.gain > 0) - (found.gain < 0)
+            payoff, sign = float(found.payoff), (found.payoff > 0) - (found.payoff < 0)
         else:
             sign, decided = _sign_at(inside, found)
     loop = _in_order(inside, found.policy, np.sort(found.loop))
-    return MeanReward(gain, sign, component.states[loop], component.pairs[found.policy[loop]], decided)
+    return MeanReward(payoff, sign, component.states[loop], component.pairs[found.policy[loop]], decided)
 
 
 def _approach(inside: SSP) -> tuple[Policy, int]:
@@ -153,27 +154,27 @@ def _rounding(inside: SSP, value: StateValues) -> float:
 
 
 def _howard(inside: SSP, policy: Policy, chains: _Chains, often: int | None = None) -> _Iterate:
-    """Howard's policy iteration; a class's gain is per return to its first state, or to `often` if it is a member."""
+    """Howard's policy iteration; a class's mean payoff is per return to its first state, or to `often` if it holds it."""
     for _ in range(MAX_ITERATIONS):
         classes = recurrent_classes(inside, policy)
         if often is not None:
             classes = [np.concatenate([own[own == often], own[own != often]]) for own in classes]
-        gains = chains.gains(policy, classes)
-        best = max(range(len(classes)), key=lambda c: gains[c])
-        loop, gain = classes[best], gains[best]
+        payoffs = chains.payoffs(policy, classes)
+        best = max(range(len(classes)), key=lambda c: payoffs[c])
+        loop, payoff = classes[best], payoffs[best]
         if len(classes) > 1:
             target = np.zeros(inside.n_states, dtype=bool)
             target[loop] = True
             policy = np.where(target, policy, steps_towards(inside, target))
-        relative = chains.relative_values(policy, loop[0], gain)
-        advantage = chains.ahead(relative) - relative[inside.pair_state] - gain
+        relative = chains.relative_values(policy, loop[0], payoff)
+        advantage = chains.ahead(relative) - relative[inside.pair_state] - payoff
         top = inside.best(advantage)
         noise = np.abs(advantage[policy]).max()  # 0 except for rounding: the policy's own equations
         tolerance = max(chains.tolerance(relative), 4 * noise)
         if not (top > tolerance).any():
             break
         policy = np.where(top > tolerance, inside.greedy(advantage), policy)
-    return _Iterate(policy, loop, gain, relative, top.max())
+    return _Iterate(policy, loop, payoff, relative, top.max())
 
 
 class _Chains:
@@ -197,8 +198,8 @@ class _Chains:
         """Reward plus expected relative value of the next state, for each pair."""
         return np.asarray(self.reward + self.expected_next(relative))
 
-    def gains(self, policy: Policy, classes: list[Int[np.ndarray, "_"]]) -> list[Any]:
-        """The gain of each class, from one solve for all of them."""
+    def payoffs(self, policy: Policy, classes: list[Int[np.ndarray, "_"]]) -> list[Any]:
+        """The mean payoff of each class, from one solve for all of them."""
         first = policy[[own[0] for own in classes]]
         rest = np.sort(np.concatenate([own[1:] for own in classes]))
         collected, steps = np.full((2, self.inside.n_states), self.zero)
@@ -206,11 +207,11 @@ class _Chains:
         collected[rest], steps[rest] = self.solve(policy, rest, each)
         return (self.ahead(collected)[first] / (1 + self.expected_next(steps)[first])).tolist()
 
-    def relative_values(self, policy: Policy, zero: Index, gain: Any) -> np.ndarray:
+    def relative_values(self, policy: Policy, zero: Index, payoff: Any) -> np.ndarray:
         """h with h(zero) = 0, for a policy whose only recurrent class contains `zero`."""
         rest = np.delete(np.arange(self.inside.n_states), int(zero))
         relative = np.full(self.inside.n_states, self.zero)
-        relative[rest] = self.solve(policy, rest, [self.reward[policy[rest]] - gain])[0]
+        relative[rest] = self.solve(policy, rest, [self.reward[policy[rest]] - payoff])[0]
         return relative
 
 
@@ -260,16 +261,16 @@ def rational_rows(model: SSP) -> Shaped[np.ndarray, "successors"]:
 
 
 def _sign_at(inside: SSP, found: _Iterate) -> tuple[int, bool]:
-    """The sign of a large component's best gain, by exact bounds at the floating-point solution, if they decide it."""
+    """The sign of a large component's best mean payoff, by exact bounds at the floating-point solution."""
     chains = _RationalChains(inside)
     if np.isfinite(found.relative).all():
         relative = np.array([Fraction(float(h)) for h in found.relative], dtype=object)
         if (chains.ahead(relative) - relative[inside.pair_state]).max() < 0:
             return -1, True
     if len(found.loop) <= EXACT_STATES:
-        gain = chains.gains(found.policy, [found.loop])[0]
-        if gain >= 0:
-            return int(gain > 0), True
+        payoff = chains.payoffs(found.policy, [found.loop])[0]
+        if payoff >= 0:
+            return int(payoff > 0), True
     return 0, False
 
 

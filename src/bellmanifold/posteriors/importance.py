@@ -14,9 +14,10 @@ from bellmanifold._util.progress import expect
 from bellmanifold.errors import BadInputError, UnsupportedError
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.cuts import Covering, other_cut
+from bellmanifold.posteriors.most_probable import largest_error
 from bellmanifold.posteriors.nets import Nets
 from bellmanifold.posteriors.pieces import REPLICATES
-from bellmanifold.posteriors.policies import improper_mass, largest_error
+from bellmanifold.posteriors.policies import improper_mass
 from bellmanifold.posteriors.result import Result
 from bellmanifold.posteriors.system import chart_of
 from bellmanifold.posteriors.target import Target

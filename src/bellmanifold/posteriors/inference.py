@@ -30,8 +30,8 @@ from bellmanifold.posteriors.importance import by_importance
 from bellmanifold.posteriors.kernels import Kernel
 from bellmanifold.posteriors.known import by_prior, by_solver
 from bellmanifold.posteriors.laws import close_laws
+from bellmanifold.posteriors.most_probable import largest_error
 from bellmanifold.posteriors.noise_scale import LogPrior
-from bellmanifold.posteriors.policies import largest_error
 from bellmanifold.posteriors.question import check_flat, inferred_noise, rewards_in, stated_target, with_belief
 from bellmanifold.posteriors.result import LawSummary, Result
 from bellmanifold.posteriors.rounding import without_lost_tolerance

@@ -26,7 +26,8 @@ from bellmanifold.mdp.solver import solve
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.cuts import lingering_loops
 from bellmanifold.posteriors.estimated import Estimate, ratio, resolution_of
-from bellmanifold.posteriors.policies import PolicyTable, entries, largest_error
+from bellmanifold.posteriors.most_probable import largest_error
+from bellmanifold.posteriors.policies import PolicyTable, entries
 from bellmanifold.posteriors.result import Result
 from bellmanifold.posteriors.target import Target
 from bellmanifold.posteriors.tie_split import Ties, tie_problem

@@ -15,20 +15,15 @@ weights are kept as a sparse matrix (`weights_of`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.sparse import coo_array, csc_array
 
-from bellmanifold._util.limits import ROUTES
-from bellmanifold._util.progress import expect
-from bellmanifold.errors import BadInputError
 from bellmanifold.posteriors.estimated import Estimate, ratio
-from bellmanifold.posteriors.route import Route
 from bellmanifold.problem.ssp import SSP
 
 PSEUDO_REPLICATES = 64
@@ -40,17 +35,6 @@ ADDED = 2**23
 """Number of greedy pairs whose weights are added at a time: all pairs of a large table would double its memory."""
 SPARSE, SMALL = 0.25, 2**18
 """Weights are kept as a sparse matrix if less than the share SPARSE is positive, and there are more than SMALL."""
-BEAM = 16
-"""Beginnings of routes kept for each requested route."""
-ALWAYS = 1000
-"""Number of routes that are listed whatever memory they take: the default of `--top`."""
-ALL = 2**62
-"""A limit that no number of routes reaches."""
-MEASURED = 4096
-"""Number of routes whose standard errors are computed at a time."""
-OVERHEAD = 32
-"""Memory of a beginning, in numbers, besides its moves and the rows of the table."""
-
 
 Weights: TypeAlias = Float[np.ndarray, "replicates rows"] | csc_array
 """Weight of each row in each replicate."""
@@ -75,10 +59,6 @@ def entries(weights: Weights) -> tuple[Int[np.ndarray, "n"], Int[np.ndarray, "n"
         return replicate, row, weights[replicate, row]
     row = np.repeat(np.arange(weights.shape[1]), np.diff(weights.indptr))
     return weights.indices.astype(np.int64), row, weights.data
-
-
-class TooManyRoutesError(BadInputError):
-    """More routes were requested than fit into memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,146 +168,6 @@ def action_probabilities(model: SSP, table: PolicyTable, added: int = ADDED) -> 
     undecided = (table.coupled & (kinds > 1))[model.pair_state]
     undecided &= True if table.beaten is None else ~table.beaten
     return table.share_of(part[:, stand] * share, np.where(undecided, table.least_error[model.pair_state], 0.0))
-
-
-def most_probable_routes(model: SSP, table: PolicyTable, limit: int) -> list[Route] | None:
-    """The most probable routes in descending order; None if moves are random or there are several initial states.
-
-    Beginnings of routes are extended move by move. The weight of a beginning bounds that of every route that starts
-    with it, so beginnings that can no longer enter the list are dropped. If there are more than `BEAM` times the limit,
-    or more than fit into memory, the least probable ones are dropped, too: the list is then very good, but not provably
-    the best. With `ALL` as the limit nothing is dropped.
-
-    Raises:
-        TooManyRoutesError: if more than `ALWAYS` routes are requested and their beginnings do not fit into memory.
-    """
-    if not model.is_deterministic or np.count_nonzero(model.initial) != 1:
-        return None
-    stand, share = table.standing(model)
-    start = int(np.argmax(model.initial))
-    alive = [_Beginning((), (start,), np.arange(len(table.policy)), 1.0, 1.0)]
-    room = ROUTES.value
-    finished = _Best(limit, limit, room)
-    while alive and limit > 0:
-        expect("beginnings of routes", None, len(alive))
-        longer = _Best(BEAM * limit, limit, room)
-        for one in alive:
-            for more in _extensions(model, table, one, stand, share):
-                is_complete = more.states[-1] == model.n_states or more.states[-1] in more.states[:-1]
-                (finished if is_complete else longer).add(more)
-        found = finished.in_order()
-        least = found[-1].bound if len(found) == limit else 0.0
-        alive = [one for one in longer.in_order() if one.bound > least]
-    routes: list[Route] = []
-    for first in range(0, len(finished.kept), MEASURED):
-        some = finished.kept[first : first + MEASURED]
-        weight = {id(one.rows): table.of_rows(one.rows) for one in {id(one.rows): one for one in some}.values()}
-        parts = np.stack([weight[id(one.rows)] * one.share for one in some], axis=1)
-        errors = np.array([table.least_error[model.pair_state[list(one.pairs)]].max(initial=0.0) for one in some])
-        estimate = table.share_of(parts, errors)
-        routes += [
-            Route(one.pairs, one.states[-1] == model.n_states, float(value), float(se), model)
-            for one, value, se in zip(some, estimate.value, estimate.se, strict=True)
-        ]
-    return routes
-
-
-class _Beginning(NamedTuple):
-    """Pairs played so far, states visited, rows of the table that agree, share by symmetry, and probability."""
-
-    pairs: tuple[int, ...]
-    states: tuple[int, ...]
-    rows: Int[np.ndarray, "n"]
-    share: float
-    bound: float
-
-
-@dataclass
-class _Best:
-    """The most probable of the beginnings that were added: at most `most`, and no more than fit into memory.
-
-    Attributes:
-        most: number kept if memory allows.
-        asked: number of requested routes, all of which must be kept.
-        room: available memory in numbers, or that of the requested routes if that is more. The least probable
-            beginnings are dropped when there are twice as many, so this is not done each time.
-        kept: the beginnings.
-        numbers: memory they take, in numbers.
-        rows: their arrays of rows, by id: an array that several share is counted once.
-    """
-
-    most: int
-    asked: int
-    room: int
-    kept: list[_Beginning] = field(default_factory=list)
-    numbers: int = 0
-    rows: set[int] = field(default_factory=set)
-
-    def add(self, one: _Beginning) -> None:
-        """Keep a beginning, at least for now."""
-        self.kept.append(one)
-        self.numbers += self._cost(one)
-        if self.numbers > 2 * self.room or len(self.kept) >= 2 * self.most:
-            self.in_order()
-
-    def in_order(self) -> list[_Beginning]:
-        """Drop what does not fit, and return the beginnings, most probable first."""
-        before, self.kept = len(self.kept), sorted(self.kept, key=lambda one: (-one.bound, one.pairs))[: self.most]
-        is_full = self.numbers > 2 * self.room
-        if is_full or len(self.kept) < before:
-            self.rows = set()
-            held = np.cumsum([self._cost(one) for one in self.kept], dtype=np.int64)
-            fit = int(np.searchsorted(held, self.room, side="right")) if is_full else len(held)
-            if fit < min(self.asked, len(held)) and self.asked > ALWAYS:
-                raise TooManyRoutesError(
-                    f"top is {self.asked}: that many routes take more than {self.room:,} {ROUTES.unit}: "
-                    f"give a smaller --top, or set {ROUTES.variable} if memory allows"
-                )
-            self.kept = self.kept[: max(fit, self.asked)]
-            self.numbers = int(held[len(self.kept) - 1])
-            self.room = max(self.room, self.numbers) if is_full else self.room
-        return self.kept
-
-    def _cost(self, one: _Beginning) -> int:
-        """Memory of a beginning, in numbers."""
-        new = id(one.rows) not in self.rows
-        self.rows.add(id(one.rows))
-        return OVERHEAD + 2 * len(one.pairs) + (len(one.rows) if new else 0)
-
-
-def _extensions(
-    model: SSP,
-    table: PolicyTable,
-    beginning: _Beginning,
-    stand: Int[np.ndarray, "pairs"],
-    share: Float[np.ndarray, "pairs"],
-) -> Iterator[_Beginning]:
-    """The beginning extended by each next move of positive probability; equal rows share one array."""
-    state = beginning.states[-1]
-    column = table.column[state]
-    agreeing = {-1: (beginning.rows, beginning.bound / beginning.share)}
-    for pair in range(model.pair_start[state], model.pair_start[state + 1]):
-        like = int(stand[pair]) if column >= 0 else -1
-        if like not in agreeing:
-            rows = beginning.rows[table.policy[beginning.rows, column] == like]
-            rows = beginning.rows if len(rows) == len(beginning.rows) else rows
-            agreeing[like] = rows, float(table.share[rows].sum())
-        rows, weight = agreeing[like]
-        left = beginning.share * float(share[pair])
-        if weight > 0:
-            after = int(model.next_state[model.next_start[pair]])
-            yield _Beginning((*beginning.pairs, pair), (*beginning.states, after), rows, left, weight * left)
-
-
-def largest_error(model: SSP, table: PolicyTable, top: int, enough: float = np.inf) -> float:
-    """The largest standard error of the action probabilities and of the most probable routes, if there are any.
-
-    Routes are not considered if the action probabilities already have errors larger than `enough`.
-    """
-    error = float(action_probabilities(model, table).se.max(initial=0.0))
-    if error > enough:
-        return error
-    return max([error, *(route.se for route in most_probable_routes(model, table, top) or [])])
 
 
 def policy_probability(model: SSP, table: PolicyTable, policy: Int[np.ndarray, "states"]) -> Estimate:

@@ -23,12 +23,12 @@ from bellmanifold.posteriors.accuracy import LargestError, largest_of, shortfall
 from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.contradictions import with_prior
 from bellmanifold.posteriors.estimated import Estimate, PairEstimate
+from bellmanifold.posteriors.most_probable import most_probable_routes
 from bellmanifold.posteriors.policies import (
     PolicyTable,
     action_probabilities,
     improper_mass,
     improper_mass_model,
-    most_probable_routes,
     policy_probability,
 )
 from bellmanifold.posteriors.reporting import (

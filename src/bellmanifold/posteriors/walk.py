@@ -21,7 +21,7 @@ from bellmanifold.posteriors.budget import Budget
 from bellmanifold.posteriors.convergence import doubt, have_mixed
 from bellmanifold.posteriors.coordinates import Coordinates
 from bellmanifold.posteriors.cuts import missed_by_walks, needs_cut
-from bellmanifold.posteriors.policies import largest_error
+from bellmanifold.posteriors.most_probable import largest_error
 from bellmanifold.posteriors.result import Result
 from bellmanifold.posteriors.sparse_walk import KEPT_EVERY, SparseWalker
 from bellmanifold.posteriors.system import chart_of

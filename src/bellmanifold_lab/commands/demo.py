@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bellmanifold._util.extras import require_extra
 from bellmanifold._util.interrupts import interruptible
 from bellmanifold._util.progress import show_count
 from bellmanifold.cli.terminal import directory, print_table
@@ -44,6 +45,7 @@ def demo(
 
     Example: bellmanifold demo --out out/demo
     """
+    require_extra("report", "the report")
     keep_compiled_programs()
     from bellmanifold_lab.sweeps.plan import plan_entries
     from bellmanifold_lab.sweeps.workers import play_in_processes

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from bellmanifold._util.extras import require_extra
 from bellmanifold._util.progress import show_count
 from bellmanifold.cli.terminal import directory
 from bellmanifold.errors import BadInputError
@@ -37,6 +38,7 @@ def report(
 
 def publish(directory: Path, out: Path) -> None:
     """Write the report and print its path on the last line."""
+    require_extra("report", "the report")
     from bellmanifold_lab.report.page import write_report
     from bellmanifold_lab.report.reading import find_runs
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bellmanifold._util.extras import require_extra
 from bellmanifold._util.progress import duration
 from bellmanifold._util.stderr import remark
 from bellmanifold.cli.terminal import directory, require_workers
@@ -39,6 +40,8 @@ def sweep(
         raise BadInputError(
             "--workers and --dask contradict each other: the cluster has its own workers, leave one out"
         )
+    if dask is not None:
+        require_extra("cluster", "--dask")
     require_workers(workers)
     keep_compiled_programs()
     from bellmanifold_lab.sweeps.plan import read_plan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bellmanifold.errors import BadInputError
+from bellmanifold._util.extras import require_extra
 from bellmanifold.problem.dataset import Dataset
 from bellmanifold.problem.ssp import SSP
 from bellmanifold_lab.explorer.session import Session
@@ -26,13 +26,10 @@ def explore(model: SSP, data: Dataset | None = None, **options: Any) -> Explorat
         options: keywords of `bellmanifold.posterior`: epsilon, prior_scale, noise_sd, ...
 
     Raises:
-        BadInputError: without anywidget, for a problem that is too large, or for wrong arguments.
-        UnsupportedError: if `posterior` refuses the initial data.
+        BadInputError: for a problem that is too large, or for wrong arguments.
+        UnsupportedError: without the extra `notebook`, or if `posterior` refuses the initial data.
     """
-    try:
-        from bellmanifold_lab.explorer.widget import Exploration
-    except ImportError as error:
-        if not (error.name or "").startswith(("anywidget", "ipywidgets", "traitlets")):
-            raise
-        raise BadInputError("explore needs anywidget: pip install 'bellmanifold[notebook]'") from None
+    require_extra("notebook", "explore in a notebook")
+    from bellmanifold_lab.explorer.widget import Exploration
+
     return Exploration(Session(model, data, **options))

@@ -30,10 +30,8 @@ def play_on_cluster(
     Raises an error if the scheduler does not answer within `patience` seconds; a remark is printed if it has no
     worker after `without_workers` seconds.
     """
-    try:
-        import distributed  # sets the levels of its loggers, so import it before changing them
-    except ImportError:
-        raise BadInputError("--dask needs dask.distributed: pip install 'bellmanifold[cluster]'") from None
+    import distributed  # sets the levels of its loggers, so import it before changing them
+
     with _quiet(distributed.__name__):
         client = connect(address, patience)
         try:

@@ -10,7 +10,7 @@ options are each a value or a list, and the plan is their product:
 
     [[override]]
     match = {agent = "bayes-br", epsilon = 0.1}
-    optimism = 8
+    explore = "directed"
 
 Missing keys have the defaults of the command `learn`; for the prior, that is the one stated by the problem, if any. An
 override changes the runs that agree with its `match` (a key of `match` may list several values); overrides are applied

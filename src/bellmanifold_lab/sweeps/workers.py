@@ -39,17 +39,17 @@ def play_in_processes(units: Sequence[Unit], workers: int) -> Generator[Played, 
     """
     waiting = deque((unit, 1) for unit in units)
     with tempfile.TemporaryDirectory(prefix="bellmanifold-") as notes:
-        crew = Crew(Path(notes), min(workers, len(units)))
+        pool = WorkerPool(Path(notes), min(workers, len(units)))
         try:
-            while waiting or crew.busy:
-                crew.give(waiting)
-                for unit, tries, answer in crew.answers():
+            while waiting or pool.busy:
+                pool.give(waiting)
+                for unit, tries, answer in pool.answers():
                     if worth_another(answer, tries):
                         waiting.appendleft((unit, tries + 1))
                     else:
                         yield unit, answer
         finally:
-            crew.end()
+            pool.end()
 
 
 class Worker:
@@ -83,7 +83,7 @@ class Worker:
         return Failure(f"its worker process died ({how})", details=words)
 
 
-class Crew:
+class WorkerPool:
     """A fixed number of workers; dead ones are replaced."""
 
     def __init__(self, notes: Path, size: int) -> None:

@@ -22,7 +22,6 @@ from bellmanifold._util.jax_setup import bound_programs, random_key
 from bellmanifold.agents.agent import Beliefs
 from bellmanifold.agents.beliefs import target_of
 from bellmanifold.agents.memory import Memory
-from bellmanifold.agents.planning import most_promising
 from bellmanifold.posteriors.kernels import Gaussian
 from bellmanifold.posteriors.noise import KnownScale
 from bellmanifold.posteriors.value_prior import ValuePrior
@@ -31,7 +30,7 @@ from bellmanifold_paper.agents.settings import HMCSettings
 from bellmanifold_paper.bellman import transitions
 from bellmanifold_paper.engines import hmc
 from bellmanifold_paper.engines.chains import hmc_episode, starting_points
-from bellmanifold_paper.log_posterior import Density, kernel_evidences
+from bellmanifold_paper.log_posterior import Density, kernel_observations_by_chain
 from bellmanifold_paper.parametrisation import tabular
 from bellmanifold_paper.priors import NormalPrior
 
@@ -68,10 +67,10 @@ class BlockOfChains:
         if self.rounds == 1:
             return
         tuning = hmc.PAPER if self.settings.tuning == "paper" else hmc.RETUNED
-        evidence = kernel_evidences([target_of(memory, self.settings) for memory in self.memories])
+        observations = kernel_observations_by_chain([target_of(memory, self.settings) for memory in self.memories])
         start = self.state._replace(position=self._prior_draws())
         keys = self._keys(2 * self.rounds)
-        self.state, points, info = hmc_episode(self.density, tuning, DRAWS, self.law, keys, start, evidence)
+        self.state, points, info = hmc_episode(self.density, tuning, DRAWS, self.law, keys, start, observations)
         self.points, self.step_size = np.asarray(points), np.asarray(self.state.step_size)
         self.acceptance = np.asarray(info.acceptance).mean(axis=1)
         self.window_acceptance = np.asarray(info.window_acceptance)
@@ -120,15 +119,13 @@ class BayesHMC:
         return {name: float(value) for name, value in found.items()}
 
     def policy(self, rng: np.random.Generator) -> Int[np.ndarray, "states"]:
-        """The greedy policy of the chain's last point, or, with optimism, of the most promising of several."""
+        """The greedy policy of the chain's last point."""
         if self._block is None:
             self._block = BlockOfChains([self.model], self.settings, [int(rng.integers(2**63))])
         if self.asked == self.block.rounds:
             self.block.move()
         self.asked += 1
-        points = self._view()[0]
-        chosen = points[np.unique(np.linspace(-1, len(points) - 1, self.settings.optimism + 1).astype(int))[1:]]
-        return self.model.greedy(most_promising(self.model, chosen))
+        return self.model.greedy(self._view()[0][-1])
 
     def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
         self.block.memories[self.run].add(self.number[pairs], rewards)

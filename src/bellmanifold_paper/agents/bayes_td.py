@@ -15,7 +15,6 @@ from jaxtyping import Float, Int
 from bellmanifold.agents.agent import Beliefs
 from bellmanifold.agents.beliefs import target_of
 from bellmanifold.agents.memory import Memory
-from bellmanifold.agents.planning import most_promising
 from bellmanifold.agents.settings import DrawSettings
 from bellmanifold.posteriors.target import Target
 from bellmanifold.posteriors.value_prior import ValuePrior
@@ -45,7 +44,7 @@ class BayesTD:
         if self._waiting:
             self.posterior = self.update(target_of(self.memory, self.settings), rng)
             self._waiting = False
-        return self.model.greedy(most_promising(self.model, td.draw(self.posterior, rng, self.settings.optimism)))
+        return self.model.greedy(td.draw(self.posterior, rng, 1)[0])
 
     def observe(self, pairs: Int[np.ndarray, "moves"], rewards: Float[np.ndarray, "moves"]) -> None:
         self.memory.add(pairs, rewards)

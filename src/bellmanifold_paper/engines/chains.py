@@ -17,11 +17,12 @@ import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
+from bellmanifold._util.extras import require_extra
 from bellmanifold._util.jax_setup import bound_programs, random_key
 from bellmanifold._util.progress import advance
 from bellmanifold_paper.bellman import Transitions
-from bellmanifold_paper.engines import hmc, nuts
-from bellmanifold_paper.log_posterior import Density, Evidence, for_chains, log_posterior, starting_point
+from bellmanifold_paper.engines import hmc
+from bellmanifold_paper.log_posterior import Density, Observations, for_chains, log_posterior, starting_point
 
 Keys = Key[Array, "chains"]
 Positions = Float[Array, "chains dimension"]
@@ -33,13 +34,19 @@ WARM_UP = 1000
 
 @partial(jax.jit, static_argnames=("density", "tuning", "draws"))
 def hmc_episode(
-    density: Density, tuning: hmc.Tuning, draws: int, law: Transitions, key: Keys, state: hmc.State, evidence: Evidence
+    density: Density,
+    tuning: hmc.Tuning,
+    draws: int,
+    law: Transitions,
+    key: Keys,
+    state: hmc.State,
+    observations: Observations,
 ) -> tuple[hmc.State, Points, hmc.Info]:
-    """One episode of `bellmanifold_paper.engines.hmc.episode` for many chains, each with its own key and evidence.
+    """One episode of `bellmanifold_paper.engines.hmc.episode` for many chains, each with its own key and observations.
 
-    The evidence has chains along its leading axis (see `for_chains`). Growing data need no recompilation.
+    The observations has chains along its leading axis (see `for_chains`). Growing data need no recompilation.
     """
-    return hmc.episode(key, state, lambda x, own: log_posterior(density, law, x, own), evidence, draws, tuning)
+    return hmc.episode(key, state, lambda x, own: log_posterior(density, law, x, own), observations, draws, tuning)
 
 
 @partial(jax.jit, static_argnames=("density",))
@@ -50,18 +57,22 @@ def starting_points(density: Density, key: Keys) -> Positions:
 
 @partial(jax.jit, static_argnames=("density", "steps"))
 def nuts_adapt(
-    density: Density, steps: int, law: Transitions, key: Keys, position: Positions, evidence: Evidence
+    density: Density, steps: int, law: Transitions, key: Keys, position: Positions, observations: Observations
 ) -> hmc.State:
-    """Tune NUTS chains, each with its own key and evidence."""
-    return nuts.adapt(key, position, lambda x, own: log_posterior(density, law, x, own), evidence, steps)
+    """Tune NUTS chains, each with its own key and observations."""
+    from bellmanifold_paper.engines import nuts
+
+    return nuts.adapt(key, position, lambda x, own: log_posterior(density, law, x, own), observations, steps)
 
 
 @partial(jax.jit, static_argnames=("density", "draws"))
 def nuts_walk(
-    density: Density, draws: int, law: Transitions, key: Keys, state: hmc.State, evidence: Evidence
+    density: Density, draws: int, law: Transitions, key: Keys, state: hmc.State, observations: Observations
 ) -> tuple[hmc.State, Array, Array, Array]:
-    """Run tuned NUTS chains, each with its own key and evidence."""
-    return nuts.walk(key, state, lambda x, own: log_posterior(density, law, x, own), evidence, draws)
+    """Run tuned NUTS chains, each with its own key and observations."""
+    from bellmanifold_paper.engines import nuts
+
+    return nuts.walk(key, state, lambda x, own: log_posterior(density, law, x, own), observations, draws)
 
 
 class _Round(NamedTuple):
@@ -81,7 +92,7 @@ class Chains:
 
     Attributes:
         sampler: "hmc" or "nuts".
-        density, law, evidence: the posterior.
+        density, law, observations: the posterior.
         chains: number of chains.
         seed: random seed; determines every point.
         step_size: initial step size of HMC.
@@ -91,22 +102,24 @@ class Chains:
     sampler: Sampler
     density: Density
     law: Transitions
-    evidence: Evidence
+    observations: Observations
     chains: int
     seed: int
     step_size: float
     rounds: list[_Round] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
-        bound_programs((self.law, self.evidence), (self.density, self.chains, self.sampler))
-        self.evidence = for_chains(self.evidence, self.chains)
+        if self.sampler == "nuts":
+            require_extra("gradient", "nuts")
+        bound_programs((self.law, self.observations), (self.density, self.chains, self.sampler))
+        self.observations = for_chains(self.observations, self.chains)
         keys, start = self._keys(1), starting_points(self.density, self._keys(0))
         self.state: hmc.State
         if self.sampler == "hmc":
             fresh = hmc.init(start, self.step_size)
-            self.state, _, _ = hmc_episode(self.density, hmc.PAPER, WARM_UP, self.law, keys, fresh, self.evidence)
+            self.state, _, _ = hmc_episode(self.density, hmc.PAPER, WARM_UP, self.law, keys, fresh, self.observations)
         else:
-            self.state = nuts_adapt(self.density, WARM_UP, self.law, keys, start, self.evidence)
+            self.state = nuts_adapt(self.density, WARM_UP, self.law, keys, start, self.observations)
         advance("steps", WARM_UP)
 
     def walk(self, draws: int) -> None:
@@ -115,11 +128,11 @@ class Chains:
         if self.sampler == "hmc":
             tuning = hmc.Tuning(windows=0) if self.rounds else hmc.PAPER
             metric = self.state.variance
-            after, points, info = hmc_episode(self.density, tuning, draws, self.law, key, self.state, self.evidence)
+            after, points, info = hmc_episode(self.density, tuning, draws, self.law, key, self.state, self.observations)
             self.state = after._replace(variance=metric)
             found = (points, info.acceptance, info.is_divergent)
         else:
-            self.state, *found = nuts_walk(self.density, draws, self.law, key, self.state, self.evidence)
+            self.state, *found = nuts_walk(self.density, draws, self.law, key, self.state, self.observations)
         self.rounds.append(_Round(*map(np.asarray, found)))
         advance("steps", draws)
 

@@ -31,7 +31,13 @@ from bellmanifold.problem.ssp import SSP
 from bellmanifold_paper.bellman import transitions
 from bellmanifold_paper.engines import hmc
 from bellmanifold_paper.engines.chains import WARM_UP, Chains, Sampler
-from bellmanifold_paper.log_posterior import Density, Evidence, check_density, kernel_evidence, noisy_evidence
+from bellmanifold_paper.log_posterior import (
+    Density,
+    Observations,
+    check_density,
+    kernel_observations,
+    noisy_observations,
+)
 from bellmanifold_paper.parametrisation import Parametrisation, check_parametrisation, tabular
 from bellmanifold_paper.priors import NormalPrior, Prior
 
@@ -60,15 +66,15 @@ def by_gradient(target: Target, sampler: Sampler, budget: Budget, reason: str = 
     """The posterior of a table by HMC or NUTS on the action values; refuses exact posteriors and uniform kernels."""
     model, samples = target.model, budget.samples
     every = target.every_visit
-    evidence, noise = (noisy_evidence(every.data), every.noise) if every else _kernel(target, sampler)
+    observations, noise = (noisy_observations(every.data), every.noise) if every else _kernel(target, sampler)
     density = Density(tabular(model), NormalPrior.of(target.prior.mean, target.prior.sd), noise)
     chains = min(MOST_CHAINS, budget.kept // (ROUND * density.dimension))
     if chains < FEWEST_CHAINS:
         raise UnsupportedError(f"{density.dimension} action values are too many for {sampler}: use --engine chart")
     if samples is not None and _each(samples, chains) * chains * density.dimension > budget.kept:
         raise BadInputError(f"samples is {samples}: too many points of {density.dimension} numbers to fit in memory")
-    step_size = _first_step(evidence, noise, target.prior.scale)
-    walkers = Chains(sampler, density, transitions(model), evidence, chains, budget.seed, step_size)
+    step_size = _first_step(observations, noise, target.prior.scale)
+    walkers = Chains(sampler, density, transitions(model), observations, chains, budget.seed, step_size)
     return _walk(target, walkers, budget, f"{reason}: {chains} chains on the action values")
 
 
@@ -103,7 +109,7 @@ def _largest_error(target: Target, points: Float[np.ndarray, "chains draws dimen
     return float(share.std(axis=0, ddof=1).max() / np.sqrt(len(share)))
 
 
-def _kernel(target: Target, sampler: Sampler) -> tuple[Evidence, NoiseModel]:
+def _kernel(target: Target, sampler: Sampler) -> tuple[Observations, NoiseModel]:
     if target.own_precision is not None:
         raise UnsupportedError(
             f"{sampler} cannot infer the noise if some rewards have their own sd: use --engine chart, or --noise-sd"
@@ -119,7 +125,7 @@ def _kernel(target: Target, sampler: Sampler) -> tuple[Evidence, NoiseModel]:
         raise UnsupportedError(f"a uniform kernel has no gradient, which {sampler} needs: use --engine chart")
     table = target.noise_scale
     noise = KnownScale(1.0, target.kernel) if table is None else TabulatedScale(table, target.kernel)
-    return kernel_evidence(target), noise
+    return kernel_observations(target), noise
 
 
 @dataclass(frozen=True)
@@ -147,10 +153,10 @@ class TabulatedScale:
         return self.kernel.log_density(w)
 
 
-def _first_step(evidence: Evidence, noise: NoiseModel, prior_scale: float) -> float:
+def _first_step(observations: Observations, noise: NoiseModel, prior_scale: float) -> float:
     """The paper's initial step size for the median width of the likelihood; an inferred scale is taken at psi = 0."""
-    seen = np.asarray(evidence.seen.any(axis=1))
-    width = np.asarray(evidence.width * noise.scale(jnp.zeros(noise.dimension)))
+    seen = np.asarray(observations.seen.any(axis=1))
+    width = np.asarray(observations.width * noise.scale(jnp.zeros(noise.dimension)))
     return hmc.first_step_size(float(np.median(width[seen])) if seen.any() else prior_scale, prior_scale)
 
 
@@ -251,14 +257,14 @@ def sample_chains(
     require_same_problem(model, data)
     _check_parts(likelihood, parametrisation, prior)
     family = tabular(model) if parametrisation is None else check_parametrisation(parametrisation, model)
-    evidence, noise = _evidence(data, likelihood, sampler)
+    observations, noise = _observations(data, likelihood, sampler)
     density, law = Density(family, prior, noise), transitions(model)
-    check_density(density, law, evidence)
+    check_density(density, law, observations)
     scale = float(np.max(prior.scale)) if isinstance(prior, NormalPrior) else 10.0
-    step_size = _first_step(evidence, noise, scale)
+    step_size = _first_step(observations, noise, scale)
     with show_progress("walking chains", progress):
         expect("steps", WARM_UP + draws)
-        walkers = Chains(sampler, density, law, evidence, chains, seed, step_size)
+        walkers = Chains(sampler, density, law, observations, chains, seed, step_size)
         walkers.walk(draws)
         target = _family_target(data, likelihood, density)
         result = _result(target, walkers, f"{chains} chains of {draws} points on {density.dimension} parameters")
@@ -322,10 +328,10 @@ def _prior_of_values(model: SSP, density: Density) -> ValuePrior:
     return ValuePrior(q.mean(axis=0), np.maximum(q.std(axis=0), np.finfo(np.float64).tiny))
 
 
-def _evidence(data: Dataset, likelihood: Relaxed | NoiseModel, sampler: Sampler) -> tuple[Evidence, NoiseModel]:
+def _observations(data: Dataset, likelihood: Relaxed | NoiseModel, sampler: Sampler) -> tuple[Observations, NoiseModel]:
     if isinstance(getattr(likelihood, "kernel", None), Uniform):
         raise UnsupportedError(f"a uniform kernel has no gradient, which {sampler} needs: use bm.posterior's chart")
     if not isinstance(likelihood, Relaxed):
-        return noisy_evidence(data), likelihood
-    evidence, _ = _kernel(relaxed_target(data, likelihood.epsilon, 1.0), sampler)
-    return evidence, KnownScale(1.0, likelihood.kernel)
+        return noisy_observations(data), likelihood
+    observations, _ = _kernel(relaxed_target(data, likelihood.epsilon, 1.0), sampler)
+    return observations, KnownScale(1.0, likelihood.kernel)

@@ -20,14 +20,14 @@ import pytest
 import bellmanifold as bm
 import bellmanifold_paper as paper
 from bellmanifold import envs
-from bellmanifold._util import progress as meter
+from bellmanifold._util import progress
 from bellmanifold._util.progress import (
     Bar,
+    CallProgress,
     Cell,
     Count,
     Display,
     Lines,
-    Meter,
     advance,
     expect,
     show_count,
@@ -62,11 +62,11 @@ class Terminal(io.StringIO):
 
 def test_counts_are_shown_after_a_while_only():
     notes = Notes()
-    with Meter("weighing", notes, patience=3600.0) as quick:
+    with CallProgress("weighing", notes, patience=3600.0) as quick:
         quick.expect("points", 10)
         quick.advance("points", 5)
     assert notes.said == []
-    with Meter("weighing", notes, patience=0.0) as slow:
+    with CallProgress("weighing", notes, patience=0.0) as slow:
         slow.expect("points", 10)
         slow.advance("steps", 5)
         slow.advance("points", 10)
@@ -75,7 +75,7 @@ def test_counts_are_shown_after_a_while_only():
 
 def test_an_interrupt_is_not_taken_for_the_end():
     notes = Notes()
-    stopped = Meter("weighing", notes, patience=0.0)
+    stopped = CallProgress("weighing", notes, patience=0.0)
     stopped.expect("points", 10)
     stopped.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
     assert notes.said[-1] == "stopped"
@@ -99,7 +99,7 @@ def test_no_estimate_before_a_few_steps_and_none_from_a_compiled_program():
         def show(self, count):
             said.append(count.words())
 
-    with Meter("weighing", Slow(), patience=0.0) as slow:
+    with CallProgress("weighing", Slow(), patience=0.0) as slow:
         slow.expect("points", 600)
         slow.count.began -= 3600.0  # an hour for the compiler
         slow.advance("points", 100)
@@ -140,7 +140,7 @@ def test_chains_say_how_far_they_have_come():
 
     def listened(work):
         units.clear()
-        with meter._listening(Meter("all", Units(), patience=0.0)):
+        with progress._listening(CallProgress("all", Units(), patience=0.0)):
             work()
         return list(units)
 
@@ -161,7 +161,7 @@ def test_lines_where_they_are_asked_for(capfd):
     lines.open("weighing")
     lines.show(Count())
     lines.show(Count("points", 1.0, 2.0))  # too soon
-    lines.last -= meter.BETWEEN_LINES
+    lines.last -= progress.BETWEEN_LINES
     lines.show(Count("points", 2.0, 2.0))
     lines.close()
     assert capfd.readouterr() == ("", "weighing ...\nweighing: 2 of 2 points\n")
@@ -169,7 +169,7 @@ def test_lines_where_they_are_asked_for(capfd):
 
 def test_a_bar_on_a_terminal():
     terminal = Terminal()
-    with redirect_stderr(terminal), Meter("weighing", Bar(), patience=0.0) as bar:
+    with redirect_stderr(terminal), CallProgress("weighing", Bar(), patience=0.0) as bar:
         bar.expect("points", 4)
         bar.advance("points", 1)
     assert "weighing" in terminal.getvalue()
@@ -178,7 +178,7 @@ def test_a_bar_on_a_terminal():
 
 def test_a_bar_appears_although_nothing_is_said():
     terminal = Terminal()
-    with redirect_stderr(terminal), Meter("compiling", Bar(), patience=0.05):
+    with redirect_stderr(terminal), CallProgress("compiling", Bar(), patience=0.05):
         time.sleep(0.5)
     assert "compiling" in terminal.getvalue()
 
@@ -188,7 +188,7 @@ def test_work_goes_on_when_the_display_fails():
         def show(self, count):
             raise BrokenPipeError
 
-    with Meter("weighing", Broken(), patience=0.0) as broken:
+    with CallProgress("weighing", Broken(), patience=0.0) as broken:
         broken.expect("points", 4)
         broken.advance("points", 1)
     assert broken.display is None
@@ -197,14 +197,14 @@ def test_work_goes_on_when_the_display_fails():
 def test_only_the_outermost_call_shows():
     terminal = Terminal()
     with redirect_stderr(terminal), show_progress("outside"):
-        outer = meter._current.get()
+        outer = progress._current.get()
         with show_progress("inside"):
-            assert meter._current.get() is outer
+            assert progress._current.get() is outer
         with show_count("counting", "runs", 3) as one_more:
             expect("points", 10)
             one_more()
             one_more(2)
-    assert meter._current.get() is None
+    assert progress._current.get() is None
     assert "runs" not in terminal.getvalue()
 
 

@@ -1,4 +1,4 @@
-"""What is news, the shortest way to it, and agents that go it."""
+"""What is the frontier, the shortest way to it, and agents that go it."""
 
 from dataclasses import replace
 
@@ -24,10 +24,10 @@ def knowing(model, known):
 
 
 def moves_of(knowledge, policy):
-    """Expected known moves until news of a policy on known pairs, from the definition; infinite if it never ends."""
+    """Expected known moves of a policy until the frontier, from the definition; infinite if it never comes there."""
     model, n = knowledge.model, knowledge.model.n_states
     finite = np.isfinite(knowledge.way.moves)
-    inner = [s for s in range(n) if finite[s] and not knowledge.has_news[s]]
+    inner = [s for s in range(n) if finite[s] and not knowledge.at_frontier[s]]
     matrix = chain(model, policy)[:-1]
     lost = [s for s in range(n + 1) if s == n or not finite[s]]
     right = 1.0 + n * matrix[np.ix_(inner, lost)].sum(axis=1)
@@ -39,9 +39,9 @@ def moves_of(knowledge, policy):
     return found
 
 
-def reaches_news(knowledge):
-    """Which states can come to one with news by known pairs, by closure."""
-    model, found = knowledge.model, knowledge.has_news.copy()
+def reaches_frontier(knowledge):
+    """Which states can come to one with the frontier by known pairs, by closure."""
+    model, found = knowledge.model, knowledge.at_frontier.copy()
     for _ in range(model.n_states):
         for i in np.flatnonzero(knowledge.known):
             after = model.next_state[model.next_start[i] : model.next_start[i + 1]]
@@ -58,9 +58,9 @@ def test_the_shortest_way_against_every_policy(rng, successors):
         knowledge = knowing(model, rng.random(model.n_pairs) < 0.75)
         moves, pair = knowledge.way
         finite = np.isfinite(moves)
-        np.testing.assert_array_equal(finite, reaches_news(knowledge))
-        assert (moves[knowledge.has_news] == 0).all()
-        on_the_way = finite & ~knowledge.has_news
+        np.testing.assert_array_equal(finite, reaches_frontier(knowledge))
+        assert (moves[knowledge.at_frontier] == 0).all()
+        on_the_way = finite & ~knowledge.at_frontier
         assert (pair[~on_the_way] == -1).all()
         assert knowledge.known[pair[on_the_way]].all()
         if not on_the_way.any():
@@ -117,8 +117,8 @@ def test_traps_and_news_nobody_can_reach():
     assert np.isinf(knowledge.way.moves[place["start"]]), "the island is nowhere near"
     home = np.array([index["start", "home"], index["trap", "stay"], index["far", "back"], index["island", "new"]])
     home = home[np.argsort(model.pair_state[home])]
-    np.testing.assert_array_equal(knowledge.towards_news(home, np.random.default_rng(0)), home)
-    assert not knowledge.meets_news(home)
+    np.testing.assert_array_equal(knowledge.towards_frontier(home, np.random.default_rng(0)), home)
+    assert not knowledge.meets_frontier(home)
 
 
 def test_a_risk_of_losing_the_episode_counts_as_many_moves_as_there_are_states():
@@ -155,13 +155,13 @@ def test_a_policy_meets_news_wherever_it_may_come():
     for state, met in (("a", True), ("b", True), ("c", True), ("d", False)):
         known = np.ones(model.n_pairs, dtype=bool)
         known[model.pair_index[state, "x"]] = False
-        assert knowing(model, known).meets_news(policy) == met
+        assert knowing(model, known).meets_frontier(policy) == met
     known = np.ones(model.n_pairs, dtype=bool)
-    assert knowing(model, known).meets_news(np.where(np.arange(4) == model.state_index["b"], -1, policy))
-    assert not knowing(model, known).meets_news(policy)
+    assert knowing(model, known).meets_frontier(np.where(np.arange(4) == model.state_index["b"], -1, policy))
+    assert not knowing(model, known).meets_frontier(policy)
     known[model.pair_index["c", "x"]] = False
     from_a = replace(model, initial=np.isin(model.states, ["a"]).astype(float))
-    assert not knowing(from_a, known).meets_news(policy)
+    assert not knowing(from_a, known).meets_frontier(policy)
 
 
 def test_pairs_of_a_state_that_are_news_come_in_any_order():
@@ -169,7 +169,7 @@ def test_pairs_of_a_state_that_are_news_come_in_any_order():
     model = from_moves("wide", {("a", str(k)): Move(0.0, {"goal": 1.0}) for k in range(4)}, start="a")
     known = np.array([True, False, False, False])
     rng = np.random.default_rng(0)
-    found = [int(knowing(model, known).towards_news(np.zeros(1, dtype=int), rng)[0]) for _ in range(3000)]
+    found = [int(knowing(model, known).towards_frontier(np.zeros(1, dtype=int), rng)[0]) for _ in range(3000)]
     share = np.bincount(found, minlength=4) / 3000
     assert share[0] == 0
     assert np.abs(share[1:] - 1 / 3).max() < 5 * np.sqrt(2 / 9 / 3000)
@@ -239,5 +239,5 @@ def test_who_cannot_be_directed_says_so(cli):
         make_agent("manifold", envs.two_state(), {"explore": "there"})
     code, out, err = cli("learn", "env:two-state", "--agent", "psrl", "--explore", "directed")
     assert (code, out) == (2, "")
-    told = 'psrl has no option "explore": it has replan, noise_sd, optimism; leave it out'
+    told = 'psrl has no option "explore": it has replan, noise_sd; leave it out'
     assert err == f"bellmanifold: {told}, or use one that has it: bayes-br, manifold\n"

@@ -67,9 +67,9 @@ def test_gymnasiums_tables():
     assert check(load_model("gym:CliffWalking-v1")).holds
     assert check(load_model("gym:Taxi-v4")).holds
     lake = load_model("gym:FrozenLake-v1")
-    health = check(lake)
-    assert not health.holds
-    assert "costs nothing" in health.messages[0]
+    checks = check(lake)
+    assert not checks.holds
+    assert "costs nothing" in checks.messages[0]
     assert check(lake, discount=0.95).holds
 
 
@@ -103,11 +103,11 @@ def test_the_part_the_start_can_reach():
         ("island", "wait"): Move(0.0, {"island": 1.0}),
         ("island", "go"): Move(-1.0, {"goal": 1.0}),
     }
-    health = check(from_moves("island", moves, start="a"))
-    answer = health.to_dict()
+    checks = check(from_moves("island", moves, start="a"))
+    answer = checks.to_dict()
     assert not answer["assumption_2"]
     assert answer["assumption_2_reachable"]
-    assert "the part that the start can reach (1 of 2 states) satisfies both" in health.messages
+    assert "the part that the start can reach (1 of 2 states) satisfies both" in checks.messages
 
 
 def test_directions_of_large_problems_only_on_request():

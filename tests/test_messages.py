@@ -1,4 +1,4 @@
-"""What a user is told: headers, tables, and messages that name the place."""
+"""What a user reads: headers, tables, and messages that name the place."""
 
 import json
 

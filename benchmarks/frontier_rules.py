@@ -1,13 +1,13 @@
-"""What is news where rewards are noisy or laws unknown: three rules for `--explore directed`, on the same seeds.
+"""What counts as the frontier if rewards are noisy or laws unknown: three rules for `--explore directed`, same seeds.
 
-    python benchmarks/news_rules.py [PROBLEM ...] [--runs 10] [--workers N] [--out FILE.json]
+    python benchmarks/frontier_rules.py [PROBLEM ...] [--runs 10] [--workers N] [--out FILE.json]
 
 - "unseen", what the library does: pairs that were never played.
-- "seen less than three times": a pair is news until its third time.
+- "seen less than three times": a pair is on it until its third time.
 - "unsure": unseen pairs, and pairs seen less than three times of which the posterior says with a probability between 5%
   and 95% that they are optimal. (While the agent walks there is one draw and no probability: then as "unseen".)
 
-A pair that is known and news at once counts for the coin, too: a draw that plays it explores. Regret is completed.
+A pair that is known and on the frontier counts for the coin, too: a draw that plays it explores. Regret is completed.
 """
 
 from __future__ import annotations
@@ -24,10 +24,8 @@ from unknown_laws import LAKE, problem_of
 LEAST = 3
 SURE = 0.05
 RULES = ("unseen", "seen less than three times", "unsure")
-NOISY = ("bayes-br", {"explore": "directed", "stated_noise": True})
 OPEN = ("manifold", {"explore": "directed", "laws": "dirichlet"})
 PROBLEMS: dict[str, tuple[str, int, tuple[str, dict[str, Any]]]] = {
-    "stochastic-20": ("env:deep-sea?depth=20&convention=bsuite&stochastic=true", 200, NOISY),
     "dirichlet-deep-sea-10": ("env:deep-sea?depth=10", 100, OPEN),
     "dirichlet-frozen-lake": (LAKE, 100, OPEN),
     "dirichlet-grid-4": ("env:grid?rows=4&columns=4&slip=0.1", 100, OPEN),
@@ -36,23 +34,23 @@ PROBLEMS: dict[str, tuple[str, int, tuple[str, dict[str, Any]]]] = {
 
 
 def curious(rule: str, model: Any, settings: Any) -> Any:
-    """An agent for which something else is news."""
+    """An agent with another frontier."""
     from bellmanifold.agents.frontier import Knowledge
     from bellmanifold.agents.posterior_sampling import PosteriorSampling
 
     class Curious(PosteriorSampling):
         """It may want to see again what it has seen."""
 
-        def _towards_news(self, drawn, rng):
+        def _towards_frontier(self, drawn, rng):
             memory, again = self.memory, self.memory.count < LEAST
             if rule == "unsure":
                 share = self._source.beliefs().action_probability
                 again = again & (share > SURE) & (share < 1.0 - SURE)
-            news = ~memory.observed if rule == "unseen" else ~memory.observed | again
-            knowledge = Knowledge(memory.known_model, memory.observed, news)
-            self._explores, self._drawn = knowledge.meets_news(drawn), drawn
+            frontier = ~memory.observed if rule == "unseen" else ~memory.observed | again
+            knowledge = Knowledge(memory.known_model, memory.observed, frontier)
+            self._explores, self._drawn = knowledge.meets_frontier(drawn), drawn
             self.diagnostics["explores"] = float(self._explores)
-            return knowledge.towards_news(drawn, rng) if self._explores else drawn
+            return knowledge.towards_frontier(drawn, rng) if self._explores else drawn
 
     return Curious(model, settings)
 
