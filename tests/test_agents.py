@@ -174,7 +174,7 @@ def test_simulated_moves_have_the_laws_of_the_model(rng):
     steps = [world.step(0, rng) for _ in range(20_000)]
     own = slice(model.next_start[0], model.next_start[1])
     for state, prob in zip(model.next_state[own], model.next_prob[own], strict=True):
-        share = np.mean([step.landing == state for step in steps])
+        share = np.mean([step.next_state == state for step in steps])
         assert abs(share - prob) < 5 * np.sqrt(prob * (1 - prob) / len(steps))
     assert abs(np.mean([step.reward for step in steps]) - 2.0) < 5 * 0.5 / np.sqrt(len(steps))
 

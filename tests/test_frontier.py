@@ -239,5 +239,5 @@ def test_who_cannot_be_directed_says_so(cli):
         make_agent("manifold", envs.two_state(), {"explore": "there"})
     code, out, err = cli("learn", "env:two-state", "--agent", "psrl", "--explore", "directed")
     assert (code, out) == (2, "")
-    told = 'psrl has no option "explore": it has replan, noise_sd; leave it out'
+    told = 'psrl has no option "explore": it has replan, noise_sd, concentration; leave it out'
     assert err == f"bellmanifold: {told}, or use one that has it: bayes-br, manifold\n"

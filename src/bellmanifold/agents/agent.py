@@ -94,7 +94,7 @@ class NotShown(Protocol):
     """An agent that is not shown the laws of the pairs it plays.
 
     The loop of episodes then plays in a world without a table (`bellmanifold.agents.environments.WithoutTable`) and has
-    no laws either; what it knows it takes from landings. Agents without this member are shown the law of every pair
+    no laws either; what it knows it takes from next states. Agents without this member are shown the law of every pair
     they play. The registry gives an agent a problem with open laws in the same cases (`AgentKind.is_shown_laws`).
     """
 
@@ -118,7 +118,7 @@ def is_shown_laws(agent: object) -> bool:
 
 
 def takes_next_as_law(agent: object) -> bool:
-    """Whether an agent takes landings to be laws; no unless it says so."""
+    """Whether an agent takes the next state that it saw for the law; no unless it says so."""
     return bool(getattr(agent, "takes_next_as_law", False))
 
 

@@ -154,7 +154,7 @@ def _rounding(inside: SSP, value: StateValues) -> float:
 
 
 def _howard(inside: SSP, policy: Policy, chains: _Chains, often: int | None = None) -> _Iterate:
-    """Howard's policy iteration; mean payoffs are per return to a class's first state, or to `often` if it holds it."""
+    """Howard's policy iteration; a mean payoff is per return to the first state of its class, or `often` if in it."""
     for _ in range(MAX_ITERATIONS):
         classes = recurrent_classes(inside, policy)
         if often is not None:

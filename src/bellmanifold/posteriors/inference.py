@@ -97,7 +97,7 @@ def posterior(
             and pictures then speak of costs.
         costs_only: exclude payments above 0, so that no move pays; for beliefs and Gaussian noise under a flat prior.
         laws: how to treat laws that the problem leaves open: nothing may depend on them ("known"), each leads to the
-            one state that was seen ("deterministic"), or they are learnt from landings ("dirichlet").
+            one state that was seen ("deterministic"), or they are learnt from next states ("dirichlet").
         concentration: concentration of the Dirichlet prior; inferred by default.
         progress: show progress after two seconds; by default on terminals and in notebooks.
 

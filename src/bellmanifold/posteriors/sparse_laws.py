@@ -92,7 +92,7 @@ class Drawer:
         if laws.concentration[-1] > LARGEST:
             raise UnsupportedError(
                 f"concentration is {laws.concentration[-1]:g}, too large for a problem of this size, where laws have "
-                f"few landings: give at most {LARGEST:g}, or leave it out"
+                f"few next states: give at most {LARGEST:g}, or leave it out"
             )
         self.laws, self.landed = laws, csr_array(laws.landed[laws.active])
         self.rows = np.repeat(np.arange(len(laws.active)), np.diff(self.landed.indptr))
