@@ -88,7 +88,7 @@ def test_messages_a_person_understands():
     }
     assert check(from_moves("free", free, start="a")).messages[0] == (
         "the loop a -> b -> a costs nothing, so waiting forever is as good as arriving (Assumption 2): "
-        "give its moves a negative reward (a positive cost)"
+        "give its moves a negative reward"
     )
     paid = {**free, ("a", "on"): Move(1.0, {"b": 1.0})}
     assert "pays 0.5 per move, so never arriving is better" in check(from_moves("paid", paid, start="a")).messages[0]

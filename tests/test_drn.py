@@ -220,8 +220,8 @@ def test_without_storm_a_line_says_what_to_install(cli, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "stormpy", None)
     (tmp_path / "m.prism").write_text("dtmc")
     code, out, err = cli("check", f"{tmp_path / 'm.prism'}?property=a")
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "m.prism: PRISM and JANI files need Storm: pip install 'bellmanifold[storm]'" in err
+    assert (code, out, err.count("\n")) == (3, "", 1)
+    assert "m.prism: a PRISM or JANI file needs stormpy: install bellmanifold[storm]" in err
 
 
 @pytest.mark.parametrize(

@@ -198,9 +198,8 @@ def test_errors_name_amounts_as_they_were_given(cli, tables, tmp_path):
     assert code == 2
     assert 'pair ("home", "mill") cost 5 but 4.5 before: deterministic costs must repeat' in err
     assert "declare the costs noisy, with --noise-sd ETA" in err
-    huge = bm.from_edges([("a", "b", 1e250)], goal="b", start="a")
-    with pytest.raises(BadInputError, match=r'the cost of \("a", "b"\) is 1e\+250: it must'):
-        bm.solve(huge)
+    with pytest.raises(BadInputError, match=r"row 0: cost is 1e\+250: it must be at most 1e\+100"):
+        bm.from_edges([("a", "b", 1e250)], goal="b", start="a")
 
 
 def test_warnings_name_amounts_as_they_were_given(cli, tables, tmp_path):

@@ -206,7 +206,7 @@ def test_grids_of_gymnasium_are_readable(page):
 def test_what_is_unknown_is_called_so(page):
     choose(page, "choose-scene", "FrozenLake")
     news = page.ask("document.getElementById('news').textContent")
-    assert "completed regret unknown; whether the policy was optimal is unknown." in news
+    assert "completed regret unknown, gap regret unknown; whether the policy was optimal is unknown." in news
     assert "sampled routes" not in page.ask("document.getElementById('legend').textContent")
     choose(page, "choose-problem", "FrozenLake")
     assert page.ask("document.getElementById('optimal-plot').closest('figure').hidden")
