@@ -4,7 +4,7 @@ MODEL is the file, the constants it leaves open, and a property: `coin.prism?N=2
 JANI file are in the file itself; those of a PRISM file are in a file of the same name that ends in `.props` (or
 `.pctl`, `.prctl`). A property may also be written out: `coin.prism?N=2&property=Rmin=? [F "done"]`.
 
-The process (`formats.storm_build`) writes Storm's binary archive UMB: arrays of choices, successors, probabilities,
+The process (`io.storm_build`) writes Storm's binary archive UMB: arrays of choices, successors, probabilities,
 rewards and labels, which are read as they are.
 """
 

@@ -1,4 +1,4 @@
-"""Separate program, started by `formats.storm`, that lets Storm build a PRISM or JANI file into an explicit model.
+"""Separate program, started by `io.storm`, that lets Storm build a PRISM or JANI file into an explicit model.
 
 Storm always writes messages to standard output, and a crash in it ends the process; here neither does harm. A request
 arrives as JSON on standard input. Answers go to a folder: `outcome.json`, either {"error": ...} or a description of the

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ImproperMass(Shown):
-    """Probabilities that the greedy policy is improper, ready for `figures.improper_mass`.
+    """Probabilities that the greedy policy is improper, ready for `pictures.improper_mass`.
 
     Attributes:
         epsilon: tolerances, shape (epsilons,).
