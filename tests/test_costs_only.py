@@ -110,6 +110,10 @@ def test_draws_and_advice_are_those_of_the_truncated_posterior():
     advice = bm.advise(model, bm.Dataset.from_pairs(model, []), cost_belief=(2.0, 1.5), costs_only=True)
     assert -100 < float(advice.decision.value) < 0
     assert 0 < float(advice.expected_loss) < 100
+    assert advice.gain is None, "the closed form is that of Gaussians that are not truncated"
+    assert all(trial["gain"] is None for trial in advice.to_dict()["trials"])
+    assert "rewards are truncated at 0" in " ".join(advice.sentences())
+    assert "Next" not in " ".join(advice.sentences())
 
 
 def test_truncated_normals_keep_their_digits():
