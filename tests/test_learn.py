@@ -477,6 +477,21 @@ def test_agents_keep_their_runs_side_by_side(cli, tmp_path):
     assert {path.name.split("_")[1] for path in (tmp_path / "runs").glob("*.nc")} == {"bayes-td", "bayes-td-max"}
 
 
+def test_runs_of_an_edited_problem_are_not_overwritten(cli, tmp_path):
+    problem, out = tmp_path / "x.json", tmp_path / "runs"
+    given = ("learn", str(problem), "--agent", "q-learning", "--runs", "1", "--episodes", "2", "--out", str(out))
+    bm.write_problem(bm.envs.two_state(), problem)
+    assert cli(*given)[0] == 0
+    (kept,) = out.glob("*.nc")
+    before = kept.read_bytes()
+    problem.write_text(problem.read_text().replace("-1.0", "-2.0"))
+    code, stdout, err = cli(*given, "--json")
+    assert (code, stdout, err.count("\n")) == (2, "", 1)
+    assert "was made from another version of" in err
+    assert "choose another --out" in err
+    assert kept.read_bytes() == before
+
+
 def test_episodes_that_were_given_up_are_told(cli, tmp_path):
     """One chance in ten million to leave: every episode ends at 1,000 moves."""
     moves = {("a", "x"): Move(-1.0, {"a": 1.0 - 1e-7, "goal": 1e-7})}

@@ -22,7 +22,15 @@ from bellmanifold.io.models import load_whole
 from bellmanifold.learning.episodes import End, Episode
 from bellmanifold.learning.record import LATER, Problem, prepare, record, require_fit
 from bellmanifold.learning.run import Run, world_of_run
-from bellmanifold.learning.run_file import encode, fault_of, file_name, load_run, make_directory, write_run
+from bellmanifold.learning.run_file import (
+    encode,
+    fault_of,
+    file_name,
+    load_run,
+    make_directory,
+    other_version,
+    write_run,
+)
 from bellmanifold.learning.run_settings import RunSettings, make_settings
 
 MEASURES = ("regret", "completed_regret", "expected_regret", "optimal", "coverage", "capped", "moves")
@@ -37,7 +45,8 @@ def keep_runs(
     """A directory for the runs of `learn`; yields those of its runs that it holds, and how to write another.
 
     `entry` holds the settings shared by the runs: model, agent, episodes and options (None means not given). Files that
-    are damaged, or of a version that recorded less, are `say`ed and left out: their runs are to be played again.
+    are damaged, or of a version that recorded less, are `say`ed and left out: their runs are to be played again. Runs
+    of another version of the problem are refused.
     """
     shared = {name: value for name, value in entry.items() if value is not None}
     source = load_whole(str(entry["model"]), "learn", needs_table=False)
@@ -48,6 +57,8 @@ def keep_runs(
     for seed, own in settings.items():
         path = out / file_name(own)
         fault = fault_of(path, own, problem.digest)
+        if fault == other_version(path, own):
+            raise BadInputError(f"{fault}: choose another --out, or remove what is there")
         try:
             if fault is None:
                 kept[seed] = read_run(own, problem, load_run(path))

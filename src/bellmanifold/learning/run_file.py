@@ -133,8 +133,13 @@ def fault_of(path: Path, settings: RunSettings, model_digest: str) -> str | None
     if identity != settings.identity:
         return f"{label(path)}: holds another run"
     if made_from != model_digest:
-        return f"{label(path)}: was made from another version of {settings.model}"
+        return other_version(path, settings)
     return None
+
+
+def other_version(path: Path, settings: RunSettings) -> str:
+    """What is wrong with the file of a run that was played on another problem of the same name."""
+    return f"{label(path)}: was made from another version of {settings.model}"
 
 
 def write_run(path: Path, content: bytes) -> None:
